@@ -1,0 +1,167 @@
+"""The loop over time: one step of all streams, and many of them compiled as one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, UInt32
+
+from evergrad import window
+from evergrad.estimators.base import Estimator
+from evergrad.linearize import initial_state, linearize, unflatten
+from evergrad.model import Model, encode, stream_losses, weight_dtype
+
+
+class State(eqx.Module):
+    """All that the next step depends on; a plain pytree."""
+
+    model: Model
+    optimiser: Any
+    hidden: Float[Array, "B m"]
+    track: window.Track
+    keys: Array  # one a stream, so that draws do not depend on how streams are spread over devices
+    time: UInt32[Array, ""]  # steps taken
+    phase: Int[Array, ""]  # steps taken since the last update
+    waiting: Any  # the readout's gradient, summed over the phase, where a stride waits for its end
+
+
+class Data(eqx.Module):
+    """Steps of B streams: T first, then B."""
+
+    x: Array
+    y: Array
+    reset: Array
+    weight: Array
+
+
+class Output(eqx.Module):
+    """What a step gives: the loss of every stream, and its prediction from before it learned from y."""
+
+    losses: Float[Array, "*T B"]
+    predictions: Float[Array, "*T B outputs"]
+
+
+def start(model: Model, estimator: Estimator, batch: int, key: Array, optimiser: Any = None) -> State:
+    cell = model.cell
+    readout = eqx.filter(model.readout, eqx.is_inexact_array)
+    return State(
+        model=model,
+        optimiser=optimiser,
+        hidden=jnp.tile(initial_state(cell)[None], (batch, 1)),
+        track=window.start(estimator, cell, batch),
+        keys=jax.random.split(key, batch),
+        time=jnp.zeros((), jnp.uint32),
+        phase=jnp.zeros((), jnp.int32),
+        waiting=jax.tree.map(jnp.zeros_like, readout) if estimator.stride > 1 else None,
+    )
+
+
+def empty_output(model: Model, lead: tuple[int, ...]) -> Output:
+    dtype = weight_dtype(model)
+    return Output(jnp.zeros(lead, dtype), jnp.zeros((*lead, len(model.readout.bias)), dtype))
+
+
+def drive(
+    estimator: Estimator, state: State, data: Data, results: Any, consume: Callable[[State, Any, Array, Model], Any]
+) -> tuple[State, Output, Any]:
+    """Takes all steps of `data`. `consume(state, results, t, gradient)` gets the gradient of Σ over the stride's steps
+    of the mean loss over streams, at the last step t of every stride, and returns the new state and results.
+
+    A window is folded between inner loops rather than under a condition at every step, so that the influence, the
+    largest array there is, is never copied past a condition.
+    """
+    steps = len(data.reset)
+
+    def step(carry):
+        t, state, out, results = carry
+        state, new, delta, readout = _observe(estimator, state, jax.tree.map(lambda a: a[t], data))
+        out = jax.tree.map(lambda all_, one: all_.at[t].set(one), out, new)
+        if estimator.stride == 1:
+            state, results = consume(state, results, t, _gradient(estimator, state, delta, readout))
+        else:
+            state = _wait(state, delta, readout)
+        return t + 1, state, out, results
+
+    def make_room(carry):
+        t, state, out, results = carry
+        track = window.make_room(estimator, state.model.cell, state.track, _keys(state))
+        return t, eqx.tree_at(lambda s: s.track, state, track), out, results
+
+    def end_stride(carry):
+        t, state, out, results = carry
+        delta = state.track.deltas[state.track.count - 1]
+        gradient = _gradient(estimator, state, delta, state.waiting)
+        state, results = consume(state, results, t - 1, gradient)
+        rest = jnp.zeros_like(state.phase), jax.tree.map(jnp.zeros_like, state.waiting)
+        return t, eqx.tree_at(lambda s: (s.phase, s.waiting), state, rest), out, results
+
+    def unfinished(carry):
+        return carry[0] < steps
+
+    def uninterrupted(carry):
+        return unfinished(carry) & ~window.is_full(carry[1].track) & ~_stride_ends(estimator, carry[1])
+
+    def block(carry):
+        carry = _when(window.is_full(carry[1].track), make_room, carry)
+        carry = _while(uninterrupted, step, carry)
+        return carry if estimator.stride == 1 else _when(_stride_ends(estimator, carry[1]), end_stride, carry)
+
+    lead = data.reset.shape
+    carry = (jnp.zeros((), jnp.int32), state, empty_output(state.model, lead), results)
+    _, state, out, results = _while(unfinished, block if estimator.window else step, carry)
+    return state, out, results
+
+
+def _observe(estimator, state, data):
+    """One step: the new state, what came out, dL/dh and the readout's gradient of the mean loss over streams."""
+    cell, batch = state.model.cell, len(state.hidden)
+    hidden, memory = jax.vmap(linearize, (None, 0, 0, 0))(cell, state.hidden, encode(cell, data.x), data.reset)
+    track = window.remember(estimator, cell, state.track, memory, _keys(state))
+
+    def mean_loss(trained):
+        readout, hidden = trained
+        outputs = jax.vmap(lambda h: cell.output(unflatten(cell, h)))(hidden)
+        losses, predictions = stream_losses(readout, outputs, data.y, data.weight)
+        return losses.sum() / batch, Output(losses, predictions)
+
+    (readout, delta), out = eqx.filter_grad(mean_loss, has_aux=True)((state.model.readout, hidden))
+    changed = hidden, track, state.time + jnp.uint32(1)
+    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, delta, readout
+
+
+def _gradient(estimator, state, delta, readout):
+    gradient = eqx.filter(state.model, eqx.is_inexact_array)
+    cell = window.gradient(estimator, state.model.cell, state.track, delta)
+    return eqx.tree_at(lambda m: (m.cell, m.readout), gradient, (cell, readout))
+
+
+def _wait(state, delta, readout):
+    waiting = jax.tree.map(jnp.add, state.waiting, readout)
+    changed = window.note(state.track, delta), state.phase + 1, waiting
+    return eqx.tree_at(lambda s: (s.track, s.phase, s.waiting), state, changed)
+
+
+def _stride_ends(estimator, state):
+    return state.phase == (estimator.stride if estimator.stride > 1 else -1)
+
+
+def _keys(state):
+    return jax.vmap(jax.random.fold_in, (0, None))(state.keys, state.time)
+
+
+def _while(condition, body, carry):
+    """lax.while_loop for a carry that may hold leaves that are no arrays (a cell's activation function, say)."""
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+
+    def step(arrays):
+        return eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)
+
+    return eqx.combine(jax.lax.while_loop(lambda arrays: condition(eqx.combine(arrays, rest)), step, arrays), rest)
+
+
+def _when(condition, body, carry):
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+    true = lambda arrays: eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)  # noqa: E731
+    return eqx.combine(jax.lax.cond(condition, true, lambda arrays: arrays, arrays), rest)

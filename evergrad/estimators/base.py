@@ -1,0 +1,76 @@
+"""What an estimator is."""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float
+
+from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.checks import refuse_unless, whole_number
+from evergrad.linearize import Memory, check_parameters
+
+
+class Estimator(eqx.Module):
+    """An approximation of the influence G = dh/dθ of one stream, kept by `G_t = H_t G_{t−1} + F_t`.
+
+    `init`, `step`, `fold` and `influence` are written for one stream; `gradient` takes all streams at once, since the
+    sum over them is where time can be saved. Every random choice comes from `key`.
+    """
+
+    window: eqx.AbstractVar[int]
+    needs_kronecker: ClassVar[bool] = False
+    stride: ClassVar[int] = 1  # steps from one gradient to the next
+    horizon: ClassVar[int | None] = None  # steps that a gradient reaches back at most
+
+    @property
+    @abc.abstractmethod
+    def unbiased(self) -> bool:
+        """Whether E[G'] = G, whatever the cell; the tests hold it to this."""
+
+    @abc.abstractmethod
+    def init(self, cell: Cell) -> Any:
+        """G = 0."""
+
+    @abc.abstractmethod
+    def step(self, carried: Any, cell: Cell, memory: Memory, key: jax.Array) -> Any:
+        """One recursion."""
+
+    def fold(self, carried: Any, cell: Cell, memories: Memory, key: jax.Array) -> Any:
+        """k recursions, the oldest first. An estimator with a faster or quieter block form has its own."""
+        keys = jax.random.split(key, len(memories.alive))
+        step = lambda carried, inputs: (self.step(carried, cell, *inputs), None)  # noqa: E731
+        return jax.lax.scan(step, carried, (memories, keys))[0]
+
+    @abc.abstractmethod
+    def gradient(self, carried: Any, cell: Cell, delta: Float[Array, "B m"]) -> Cell:
+        """Σ over the streams of δ G, without building G. `carried` has the streams first."""
+
+    @abc.abstractmethod
+    def influence(self, carried: Any, cell: Cell) -> Cell:
+        """G itself, a gradient with m rows in front, at the full cost in memory: for tests and pictures."""
+
+    def check(self, cell: Cell) -> None:
+        """Refuses a cell that this estimator cannot be used with, or a setting that is no use with that cell."""
+        check_parameters(cell)
+        if self.needs_kronecker:
+            self._check_kronecker(cell)
+            self.check_kronecker(cell)
+
+    def check_kronecker(self, cell: KroneckerCell) -> None:
+        """What else an estimator of the Kronecker family has to say about a cell."""
+
+    def _check_kronecker(self, cell: Cell) -> None:
+        name = type(self).__name__
+        refuse_unless(
+            isinstance(cell, KroneckerCell),
+            f"{name} stores the influence as Kronecker products, which needs every gate to be linear in the same "
+            f"ĥ = (x, h, 1) and the rest to be pointwise. {type(cell).__name__} is not declared so (the reset-before GRU, "
+            "for one, cannot be: its candidate is linear in (x, r·h)). Use RTRL, UORO or TBPTT, or write the cell as an "
+            "eg.KroneckerCell if it has that form.",
+        )
+
+
+def check_window(window: Any, call: str) -> None:
+    whole_number(window, 0, call, "window", "the number of newest steps that are kept as they are (0: none)")

@@ -1,0 +1,80 @@
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from evergrad.checks import refuse_unless, whole_number
+from evergrad.estimators.base import Estimator, check_window
+from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
+from evergrad.estimators.scaling import balance
+from evergrad.linearize import dense_diagonals, initial_state, transition, weight_gradient
+
+
+class KF(Estimator):
+    """Kronecker-factored RTRL: G ≈ mean over `copies` of u ⊗ A.
+
+        u' = c₁p₁u + c₂p₂ĥ,  A' = c₁HA/p₁ + c₂D/p₂,  c random signs;  p₁² = ‖HA‖/‖u‖, p₂² = ‖D‖/‖ĥ‖
+
+    copies=1 is KF-RTRL, more are KF-RTRL-AVG. With `diagonal_rank=r`, D is first replaced by an optimal unbiased
+    approximation of rank r (KF-RTRL-r-APPROX). Memory n², time n³ a copy.
+    Reference: Mujika et al. 2018; Benzing et al. 2019.
+    """
+
+    copies: int = eqx.field(static=True)
+    diagonal_rank: int | None = eqx.field(static=True)
+    window: int = eqx.field(static=True)
+    unbiased: ClassVar[bool] = True
+    needs_kronecker: ClassVar[bool] = True
+
+    def __init__(self, *, copies: int = 1, diagonal_rank: int | None = None, window: int = 0):
+        call = f"KF(copies={copies}, diagonal_rank={diagonal_rank}, window={window})"
+        whole_number(copies, 1, call, "copies", "the number of independent estimates that are averaged")
+        if diagonal_rank is not None:
+            whole_number(diagonal_rank, 1, call, "diagonal_rank", "the rank that D is reduced to (None: not reduced)")
+        check_window(window, call)
+        self.copies, self.diagonal_rank, self.window = copies, diagonal_rank, window
+
+    def check_kronecker(self, cell):
+        if self.diagonal_rank is not None:
+            available = check_diagonal_rank(cell)
+            refuse_unless(
+                self.diagonal_rank < available,
+                f"`KF(diagonal_rank={self.diagonal_rank})`: D of {type(cell).__name__}(units={cell.units}) has rank "
+                f"{available} at most, so nothing is approximated: use diagonal_rank=None or one below {available}.",
+            )
+
+    def init(self, cell):
+        m, (p, q) = initial_state(cell).size, cell.weight.shape
+        dtype = cell.weight.dtype
+        return jnp.zeros((self.copies, p), dtype), jnp.zeros((m, self.copies, q), dtype)
+
+    def step(self, carried, cell, memory, key):
+        u, a = carried
+        product = transition(cell, memory).matmul(a.reshape(len(a), -1)).reshape(a.shape)
+        mix = jax.vmap(self._mix, in_axes=(0, 1, None, 0), out_axes=(0, 1))
+        return mix(u, product, memory, jax.random.split(key, self.copies))
+
+    def _mix(self, u, a, memory, key):
+        sign_key, rank_key = jax.random.split(key)
+        fresh = self._diagonals(memory, rank_key)
+        (up, down), (fresh_up, fresh_down) = (
+            balance(jnp.linalg.norm(left), jnp.linalg.norm(right))
+            for left, right in ((u, a), (memory.regressor, fresh))
+        )
+        sign = jax.random.rademacher(sign_key, (), u.dtype)  # of c₁c₂, the only sign that shows
+        return up * u + sign * fresh_up * memory.regressor, down * a + sign * fresh_down * fresh
+
+    def _diagonals(self, memory, key):
+        if self.diagonal_rank is None:
+            return dense_diagonals(memory.diagonals)
+        left, right = low_rank_diagonals(memory.diagonals, self.diagonal_rank, key)
+        return left.T @ right
+
+    def gradient(self, carried, cell, delta):
+        u, a = carried
+        return weight_gradient(cell, jnp.einsum("bcp,bm,bmcq->pq", u, delta, a) / self.copies)
+
+    def influence(self, carried, cell):
+        u, a = carried
+        return weight_gradient(cell, jnp.einsum("cp,mcq->mpq", u, a) / self.copies)

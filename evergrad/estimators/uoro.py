@@ -1,0 +1,49 @@
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from evergrad.estimators.base import Estimator, check_window
+from evergrad.estimators.scaling import balance
+from evergrad.linearize import initial_state, pullback, transition
+
+
+class UORO(Estimator):
+    """Unbiased online recurrent optimisation: G ≈ u ⊗ v, u one number a state variable, v one a parameter.
+
+        u' = ρ₀ H u + ρ₁ ν,  v' = v/ρ₀ + νF/ρ₁,  ν random signs;  ρ₀² = ‖v‖/‖Hu‖, ρ₁² = ‖νF‖/‖ν‖
+
+    One Jacobian-vector and one vector-Jacobian product, no dense Jacobian, on any differentiable cell. Memory and time
+    n². The signs serve twice, to project F and to mix. Reference: Tallec & Ollivier 2017.
+    """
+
+    window: int = eqx.field(static=True)
+    unbiased: ClassVar[bool] = True
+
+    def __init__(self, *, window: int = 0):
+        check_window(window, f"UORO(window={window})")
+        self.window = window
+
+    def init(self, cell):
+        return jnp.zeros_like(initial_state(cell)), jax.tree.map(jnp.zeros_like, eqx.filter(cell, eqx.is_inexact_array))
+
+    def step(self, carried, cell, memory, key):
+        u, v = carried
+        u = transition(cell, memory).matvec(u)
+        signs = jax.random.rademacher(key, u.shape, u.dtype)
+        fresh = pullback(cell, memory, signs)
+        (up, down), (fresh_up, fresh_down) = (
+            balance(jnp.linalg.norm(a), optax.tree.norm(b)) for a, b in ((u, v), (signs, fresh))
+        )
+        return up * u + fresh_up * signs, jax.tree.map(lambda a, b: down * a + fresh_down * b, v, fresh)
+
+    def gradient(self, carried, cell, delta):
+        u, v = carried
+        scale = jnp.sum(delta * u, axis=1)
+        return jax.tree.map(lambda a: jnp.tensordot(scale, a, 1), v)
+
+    def influence(self, carried, cell):
+        u, v = carried
+        return jax.tree.map(lambda a: jnp.tensordot(u, a, 0), v)

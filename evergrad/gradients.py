@@ -1,0 +1,48 @@
+"""The gradients of a sequence with the weights frozen."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evergrad import driver
+from evergrad.checks import require_key
+from evergrad.estimators.base import Estimator
+from evergrad.model import Model, check_sequence
+
+
+def gradients(
+    model: Model,
+    estimator: Estimator,
+    xs: Any,
+    ys: Any,
+    resets: Any = None,
+    *,
+    key: jax.Array | None = None,
+    weights: Any = None,
+) -> tuple[Float[Array, "T B"], Model]:
+    """Losses [T, B], and at each step t the estimate of d mean_b(L_t)/dθ: a Model-shaped pytree, T in front.
+
+    With TBPTT: zeros within a stride, and at its last step the gradient of the sum over its steps. Works inside jit and
+    under vmap over `key`.
+    """
+    estimator.check(model.cell)
+    key = require_key(key, "eg.gradients(model, estimator, xs, ys, key=...)")
+    data = driver.Data(*check_sequence(model, xs, ys, resets, weights))
+    return _gradients(model, estimator, data, key)
+
+
+@eqx.filter_jit
+def _gradients(model, estimator, data, key):
+    steps, batch = data.reset.shape
+    frozen = eqx.filter(model, eqx.is_inexact_array)
+    results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), frozen)
+
+    def write(state, results, t, gradient):
+        return state, jax.tree.map(lambda all_, one: all_.at[t].set(one), results, gradient)
+
+    state = driver.start(model, estimator, batch, key)
+    _, out, results = driver.drive(estimator, state, data, results, write)
+    return out.losses, results

@@ -1,0 +1,104 @@
+"""Online training."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from evergrad import driver
+from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
+from evergrad.driver import Output, State
+from evergrad.estimators.base import Estimator
+from evergrad.model import Model, check_data
+
+
+class Learner:
+    """Trains a model on B streams, step by step, with the gradients of an estimator and any Optax optimiser.
+
+    `clip` bounds the norm of the recurrent gradient, the one of the cell; the readout's is left alone. With TBPTT there is
+    one update a stride, with the mean over its steps; with all others one a step.
+    """
+
+    def __init__(
+        self, model: Model, estimator: Estimator, optimiser: optax.GradientTransformation, *, clip: float | None = None
+    ):
+        refuse_unless(isinstance(model, Model), f"Learner needs an eg.Model, not {type(model).__name__}.")
+        refuse_unless(
+            isinstance(estimator, Estimator),
+            f"Learner needs an estimator such as eg.OK(rank=8), not {estimator!r}.",
+        )
+        refuse_unless(
+            hasattr(optimiser, "init") and hasattr(optimiser, "update"),
+            f"Learner needs an Optax optimiser such as optax.adam(3e-4), not {optimiser!r}.",
+        )
+        refuse_unless(
+            clip is None or clip > 0, f"Learner(clip={clip}): a norm to clip to is above 0; None does not clip."
+        )
+        estimator.check(model.cell)
+        self.model, self.estimator, self.optimiser, self.clip = model, estimator, optimiser, clip
+        self._compiled = eqx.filter_jit(self._drive, donate="all-except-first")
+
+    def init(self, *, batch: int, key: jax.Array | None = None) -> State:
+        """The state before the first step of `batch` streams."""
+        whole_number(batch, 1, f"Learner.init(batch={batch})", "batch", "the number of streams")
+        key = require_key(key, f"Learner.init(batch={batch}, key=...)")
+        # copied, since `step` and `run` give the state's memory away and the model here must survive that
+        model = jax.tree.map(lambda a: jnp.array(a) if eqx.is_array(a) else a, self.model)
+        optimiser = self.optimiser.init(eqx.filter(model, eqx.is_inexact_array))
+        return driver.start(model, self.estimator, batch, key, optimiser)
+
+    def step(self, state: State, x: Any, y: Any, reset: Any = None, *, weights: Any = None) -> tuple[State, Output]:
+        """One time step: x [B] ids or [B, inputs], y targets, reset [B] bool or None, weights [B] (0: y is missing).
+
+        The memory of `state` is given away: go on with the one returned.
+        """
+        data = self._data(state, x, y, reset, weights, lead=(len(state.hidden),))
+        state, out = self._compiled(jax.tree.map(lambda a: a[None], data), state)
+        return self._checked(state, jax.tree.map(lambda a: a[0], out))
+
+    def run(self, state: State, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> tuple[State, Output]:
+        """The same over [T, B, ...], as one compiled loop."""
+        steps = len(xs)
+        data = self._data(state, xs, ys, resets, weights, lead=(steps, len(state.hidden)))
+        return self._checked(*self._compiled(data, state))
+
+    def _data(self, state, x, y, reset, weights, *, lead):
+        axis = len(lead) - 1
+        shape = np.shape(x)
+        if len(shape) > axis and shape[axis] != lead[axis]:
+            raise InputError(
+                f"x has {shape[axis]} streams (shape {list(shape)}), but this state was made with batch={lead[axis]}: "
+                "the number of streams cannot change under way; make a new state with Learner.init."
+            )
+        return driver.Data(*check_data(self.model, x, y, reset, weights, lead=lead))
+
+    def _drive(self, data, state):
+        state, out, _ = driver.drive(self.estimator, state, data, None, self._update)
+        return state, out
+
+    def _update(self, state, results, t, gradient):
+        gradient = jax.tree.map(lambda a: a / self.estimator.stride, gradient)
+        if self.clip is not None:
+            norm = optax.tree.norm(gradient.cell)
+            scale = jnp.minimum(1, self.clip / jnp.maximum(norm, self.clip))
+            gradient = eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))
+        trained = eqx.filter(state.model, eqx.is_inexact_array)
+        updates, optimiser = self.optimiser.update(gradient, state.optimiser, trained)
+        model = eqx.apply_updates(state.model, updates)
+        return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
+
+    def _checked(self, state, out):
+        if not is_traced(out) and not np.isfinite(out.losses).all():
+            losses = np.atleast_2d(out.losses)
+            first = int(np.argmax(~np.isfinite(losses).all(axis=1)))
+            at = int(state.time) - len(losses) + first
+            raise DivergedError(
+                f"the loss became non-finite at step {at} with {self.estimator!r}. Try a lower learning rate, "
+                f"clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
+                state,
+                out,
+            )
+        return state, out

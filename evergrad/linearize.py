@@ -1,0 +1,236 @@
+"""The one place that differentiates cells.
+
+A step of one stream, `h' = f(h, x, θ)`, is remembered as a `memory`, small, from which with the weights as they are
+*now* its two derivatives can be had:
+
+    H = ∂h'/∂h, the transition      F = ∂h'/∂θ, the immediate influence
+
+States are flat vectors of m numbers here, whatever pytree the cell uses. Gradients with respect to the cell are
+pytrees of the cell's own structure with None where nothing is trained. A reset before the step makes H = 0.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.checks import refuse_unless
+
+
+class KroneckerMemory(eqx.Module):
+    """F = ĥ ⊗ D and H = E + D Wₕᵀ, with D = ∂h'/∂z and E = ∂h'/∂h at fixed z, diagonal block by block."""
+
+    regressor: Float[Array, "*lead p"]
+    diagonals: Float[Array, "*lead s g n"]  # D
+    direct: Float[Array, "*lead s s n"]  # E
+    alive: Float[Array, "*lead"]  # 0 after a reset, else 1
+
+
+class GeneralMemory(eqx.Module):
+    """All there is to remember of a step of any cell: where it was taken."""
+
+    state: Float[Array, "*lead m"]
+    x: Float[Array, "*lead inputs"]
+    alive: Float[Array, "*lead"]
+
+
+Memory = KroneckerMemory | GeneralMemory
+
+
+class Transition(eqx.Module):
+    """H of one stream and step, as an operator."""
+
+    @abc.abstractmethod
+    def matvec(self, v: Float[Array, " m"]) -> Float[Array, " m"]:
+        """H v."""
+
+    @abc.abstractmethod
+    def vecmat(self, v: Float[Array, " m"]) -> Float[Array, " m"]:
+        """v H."""
+
+    @abc.abstractmethod
+    def matmul(self, a: Float[Array, "m q"]) -> Float[Array, "m q"]:
+        """H A."""
+
+    @abc.abstractmethod
+    def after(self, a: Float[Array, "q m"]) -> Float[Array, "q m"]:
+        """A H."""
+
+
+class KroneckerTransition(Transition):
+    """H = E + D Wₕᵀ: dense in the columns of h, diagonal in those of the other state variables."""
+
+    diagonals: Float[Array, "s g n"]
+    direct: Float[Array, "s s n"]
+    recurrent: Float[Array, "n g n"]  # Wₕ, shared by all streams
+
+    def matvec(self, v):
+        v = v.reshape(self.direct.shape[1:])
+        z = jnp.einsum("j,jgi->gi", v[0], self.recurrent)
+        return (jnp.einsum("abi,bi->ai", self.direct, v) + jnp.einsum("agi,gi->ai", self.diagonals, z)).reshape(-1)
+
+    def vecmat(self, v):
+        v = v.reshape(self.direct.shape[1:])
+        z = jnp.einsum("ai,agi->gi", v, self.diagonals)
+        h = jnp.einsum("gi,jgi->j", z, self.recurrent)
+        return jnp.einsum("ai,abi->bi", v, self.direct).at[0].add(h).reshape(-1)
+
+    def matmul(self, a):
+        rows = a.reshape(*self.direct.shape[1:], -1)
+        product = self.dense_h() @ rows[0]
+        rest = jnp.einsum("abi,biq->aiq", self.direct[:, 1:], rows[1:])
+        return product + rest.reshape(product.shape)
+
+    def after(self, a):
+        columns = a.reshape(-1, *self.direct.shape[1:])
+        product = a @ self.dense_h()
+        rest = jnp.einsum("qai,abi->qbi", columns, self.direct[:, 1:])
+        return jnp.concatenate([product, rest.reshape(len(a), -1)], axis=1)
+
+    def dense_h(self) -> Float[Array, "m n"]:
+        """The columns of H that belong to h."""
+        s, _, n = self.diagonals.shape
+        dense = jnp.einsum("agi,jgi->aij", self.diagonals, self.recurrent)
+        dense = dense + self.direct[:, 0, :, None] * jnp.eye(n, dtype=dense.dtype)[None]
+        return dense.reshape(s * n, n)
+
+
+class GeneralTransition(Transition):
+    """H of any cell, by Jacobian-vector products."""
+
+    cell: Cell
+    memory: GeneralMemory
+
+    def matvec(self, v):
+        step = lambda state: flat_step(self.cell, state, self.memory.x)  # noqa: E731
+        return self.memory.alive * jax.jvp(step, (self.memory.state,), (v,))[1]
+
+    def vecmat(self, v):
+        _, pull = jax.vjp(lambda state: flat_step(self.cell, state, self.memory.x), self.memory.state)
+        return self.memory.alive * pull(v)[0]
+
+    def matmul(self, a):
+        return self.dense() @ a
+
+    def after(self, a):
+        return a @ self.dense()
+
+    def dense(self) -> Float[Array, "m m"]:
+        return jax.vmap(self.matvec, out_axes=1)(jnp.eye(len(self.memory.state), dtype=self.memory.state.dtype))
+
+
+def linearize(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"], reset: Array) -> tuple[Array, Memory]:
+    """One step of one stream from a flat state, which is first set back where `reset`: the new state and the memory."""
+    state = jnp.where(reset, initial_state(cell), state)
+    alive = 1 - jnp.asarray(reset, state.dtype)
+    if not isinstance(cell, KroneckerCell):
+        return flat_step(cell, state, x), GeneralMemory(state, x, alive)
+    unit_state = state.reshape(cell.states, cell.units)
+    regressor = cell.regressor(unit_state[0], x)
+    z = (regressor @ cell.effective_weight).reshape(len(cell.gates), cell.units)
+    jacobian = jax.jacfwd(cell.activate_unit, argnums=(0, 1))
+    diagonals, direct = jax.vmap(jacobian, in_axes=1, out_axes=2)(z, unit_state)
+    return cell.advance(z, unit_state).reshape(-1), KroneckerMemory(regressor, diagonals, direct, alive)
+
+
+def transition(cell: Cell, memory: Memory) -> Transition:
+    """H of a remembered step of one stream, with the cell's weights as they are now."""
+    if isinstance(memory, GeneralMemory):
+        return GeneralTransition(cell, memory)
+    return KroneckerTransition(memory.diagonals * memory.alive, memory.direct * memory.alive, recurrent_weight(cell))
+
+
+def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell:
+    """Σ δ F over all leading axes of the memory and of δ, as a gradient."""
+    lead = delta.ndim - 1
+    memory, delta = jax.tree.map(lambda a: a.reshape(-1, *a.shape[lead:]), (memory, delta))
+    if isinstance(memory, KroneckerMemory):
+        return weight_gradient(cell, jnp.einsum("kp,kq->pq", memory.regressor, through_diagonals(memory, delta)))
+    params, rest = eqx.partition(cell, eqx.is_inexact_array)
+
+    def steps(params):
+        return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(memory.state, memory.x)
+
+    return jax.vjp(steps, params)[1](delta)[0]
+
+
+def immediate(cell: Cell, memory: Memory) -> Cell:
+    """F of one stream, dense: every leaf of a gradient with an axis of m rows in front."""
+    m = initial_state(cell).size
+    rows = jnp.eye(m, dtype=memory.alive.dtype)
+    return jax.vmap(lambda row: pullback(cell, memory, row))(rows)
+
+
+def through_diagonals(memory: KroneckerMemory, delta: Float[Array, "*lead m"]) -> Float[Array, "*lead gn"]:
+    """δ D."""
+    s, g, n = memory.diagonals.shape[-3:]
+    delta = delta.reshape(*delta.shape[:-1], s, n)
+    return jnp.einsum("...ai,...agi->...gi", delta, memory.diagonals).reshape(*delta.shape[:-2], g * n)
+
+
+def times_diagonals(a: Float[Array, "q m"], diagonals: Float[Array, "s g n"]) -> Float[Array, "q gn"]:
+    """A D."""
+    s, g, n = diagonals.shape
+    return jnp.einsum("qai,agi->qgi", a.reshape(-1, s, n), diagonals).reshape(-1, g * n)
+
+
+def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
+    """D as the dense m x gn matrix that it stands for."""
+    s, g, n = diagonals.shape
+    return jnp.einsum("agi,ij->aigj", diagonals, jnp.eye(n, dtype=diagonals.dtype)).reshape(s * n, g * n)
+
+
+def suffix_products(
+    cell: KroneckerCell, memories: KroneckerMemory
+) -> tuple[Float[Array, "m m"], Float[Array, "k m gn"]]:
+    """P = H_k⋯H_1 and S_s D_s with S_s = H_k⋯H_{s+1}, for k remembered steps of one stream, the oldest first.
+
+    One m²n product a step.
+    """
+    start = jnp.eye(initial_state(cell).size, dtype=memories.alive.dtype)
+
+    def back(suffix, memory):
+        return transition(cell, memory).after(suffix), times_diagonals(suffix, memory.diagonals)
+
+    return jax.lax.scan(back, start, memories, reverse=True)
+
+
+def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p gn"]) -> Cell:
+    """A gradient of W as a gradient of the cell; the weights that a gate does not have get none."""
+    if not cell.mask.all():
+        gradient = jnp.where(jnp.broadcast_to(cell.mask, gradient.shape), gradient, 0)
+    return eqx.tree_at(lambda c: c.weight, eqx.filter(cell, eqx.is_inexact_array), gradient)
+
+
+def recurrent_weight(cell: KroneckerCell) -> Float[Array, "n g n"]:
+    """Wₕ: the rows of W that multiply h."""
+    rows = cell.effective_weight[cell.inputs : cell.inputs + cell.units]
+    return rows.reshape(cell.units, len(cell.gates), cell.units)
+
+
+def initial_state(cell: Cell) -> Float[Array, " m"]:
+    return ravel_pytree(cell.initial())[0]
+
+
+def flat_step(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"]) -> Float[Array, " m"]:
+    return ravel_pytree(cell.step(unflatten(cell, state), x))[0]
+
+
+def unflatten(cell: Cell, state: Float[Array, " m"]) -> Any:
+    return ravel_pytree(cell.initial())[1](state)
+
+
+def check_parameters(cell: Cell) -> None:
+    """Refuses a Kronecker cell with parameters that the Kronecker form cannot train."""
+    leaves = jax.tree.leaves(eqx.filter(cell, eqx.is_inexact_array))
+    refuse_unless(
+        not isinstance(cell, KroneckerCell) or len(leaves) == 1,
+        f"{type(cell).__name__} is an eg.KroneckerCell with {len(leaves)} arrays of real numbers, but `weight` is all that "
+        "such a cell can train: make the others Python numbers (constants), or subclass eg.Cell to train them with RTRL, "
+        "UORO or TBPTT.",
+    )

@@ -1,0 +1,97 @@
+"""The newest steps kept as they are, in front of any estimator's influence.
+
+With a window of k the last k steps, at least, are remembered, and the influence covers what came before. A gradient
+is carried back through the remembered steps, exactly, and what is left of it is contracted with the influence. When
+2k − 1 steps are remembered the oldest k are folded into the influence at once. So the newest k steps never carry noise
+and an estimator sees its steps in blocks. Remembered diagonals are those of the step they were taken at; carrying
+back and folding use the weights as they are now, which with frozen weights is the same thing.
+
+window=0 remembers nothing: every step goes to the estimator at once, as in the papers.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from evergrad.cells.base import Cell
+from evergrad.estimators.base import Estimator
+from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
+
+
+class Track(eqx.Module):
+    """What is known of the past of B streams."""
+
+    carried: Any  # the estimator's, streams first
+    memories: Memory | None  # [slots, B, ...], the oldest first
+    deltas: Float[Array, "slots B m"] | None  # dL/dh of the remembered steps, where a stride waits for its end
+    count: Int[Array, ""]  # how many slots are in use
+
+
+def start(estimator: Estimator, cell: Cell, batch: int) -> Track:
+    carried = jax.tree.map(lambda a: jnp.zeros((batch, *a.shape), a.dtype), jax.eval_shape(estimator.init, cell))
+    state, x = initial_state(cell), jnp.zeros(cell.inputs, initial_state(cell).dtype)
+    _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
+    slots = max(2 * estimator.window - 1, 0)
+    memories = jax.tree.map(lambda a: jnp.zeros((slots, batch, *a.shape), a.dtype), memory) if slots else None
+    deltas = jnp.zeros((slots, batch, state.size), state.dtype) if estimator.stride > 1 else None
+    return Track(carried, memories, deltas, jnp.zeros((), jnp.int32))
+
+
+def is_full(track: Track) -> Array:
+    return track.count == len(track.memories.alive)
+
+
+def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Track:
+    """Folds the oldest k steps of a full window into the influence."""
+    k = estimator.window
+    oldest = jax.tree.map(lambda a: a[:k], track.memories)
+    fold = jax.vmap(estimator.fold, in_axes=(0, None, 1, 0))
+    return Track(
+        fold(track.carried, cell, oldest, keys),
+        jax.tree.map(lambda a: jnp.roll(a, -k, axis=0), track.memories),
+        None if track.deltas is None else jnp.roll(track.deltas, -k, axis=0),
+        track.count - k,
+    )
+
+
+def remember(estimator: Estimator, cell: Cell, track: Track, memory: Memory, keys: Array) -> Track:
+    """One step more. A window must have room."""
+    if not estimator.window:
+        step = jax.vmap(estimator.step, in_axes=(0, None, 0, 0))
+        return eqx.tree_at(lambda t: t.carried, track, step(track.carried, cell, memory, keys))
+    memories = jax.tree.map(lambda slots, new: slots.at[track.count].set(new), track.memories, memory)
+    return Track(track.carried, memories, track.deltas, track.count + 1)
+
+
+def note(track: Track, delta: Float[Array, "B m"]) -> Track:
+    """Keeps dL/dh of the newest step until its stride ends."""
+    return eqx.tree_at(lambda t: t.deltas, track, track.deltas.at[track.count - 1].set(delta))
+
+
+def gradient(estimator: Estimator, cell: Cell, track: Track, delta: Float[Array, "B m"]) -> Cell:
+    """Σ over the streams of δ G, with δ = dL/dh at the newest step, or at all steps of a stride if they were noted."""
+    if not estimator.window:
+        return estimator.gradient(track.carried, cell, delta)
+    left, deltas = _carry_back(estimator, cell, track, delta)
+    inside = pullback(cell, track.memories, deltas)
+    return jax.tree.map(jnp.add, inside, estimator.gradient(track.carried, cell, left))
+
+
+def _carry_back(estimator, cell, track, delta):
+    """What is left of δ before the first remembered step, and δ at every slot, zero where it does not reach."""
+    reach = track.count if estimator.horizon is None else jnp.minimum(track.count, estimator.horizon)
+    vecmat = jax.vmap(lambda memory, v: transition(cell, memory).vecmat(v))
+
+    def back(i, carry):
+        delta, deltas = carry
+        slot = track.count - 1 - i
+        if track.deltas is not None:
+            delta = delta + jnp.where((0 < i) & (i < estimator.stride), track.deltas[slot], 0)
+        deltas = deltas.at[slot].set(delta)
+        return vecmat(jax.tree.map(lambda a: a[slot], track.memories), delta), deltas
+
+    slots = len(track.memories.alive)
+    return jax.lax.fori_loop(0, reach, back, (delta, jnp.zeros((slots, *delta.shape), delta.dtype)))
