@@ -1,6 +1,13 @@
 """Untruncated gradients for recurrent networks, online."""
 
-from evergrad.cells import GRU as GRU, LSTM as LSTM, RHN as RHN, RNN as RNN, Cell as Cell, KroneckerCell as KroneckerCell
+from evergrad.cells import (
+    GRU as GRU,
+    LSTM as LSTM,
+    RHN as RHN,
+    RNN as RNN,
+    Cell as Cell,
+    KroneckerCell as KroneckerCell,
+)
 from evergrad.checks import DivergedError as DivergedError, InputError as InputError
 from evergrad.driver import Output as Output, State as State
 from evergrad.estimators import (

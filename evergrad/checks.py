@@ -11,12 +11,12 @@ class InputError(ValueError):
 
 
 class DivergedError(ArithmeticError):
-    """A loss became non-finite. `state` and `out` are those of the call that noticed."""
+    """A loss became non-finite. `state` and `losses` are those after the call that noticed."""
 
-    def __init__(self, message: str, state: Any, out: Any):
+    def __init__(self, message: str, state: Any, losses: Any):
         super().__init__(message)
         self.state = state
-        self.out = out
+        self.losses = losses
 
 
 def refuse_unless(ok: bool, message: str) -> None:

@@ -12,6 +12,7 @@ from evergrad import window
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import initial_state, linearize, unflatten
 from evergrad.model import Model, encode, stream_losses, weight_dtype
+from evergrad.tasks.base import Source
 
 
 class State(eqx.Module):
@@ -25,15 +26,6 @@ class State(eqx.Module):
     time: UInt32[Array, ""]  # steps taken
     phase: Int[Array, ""]  # steps taken since the last update
     waiting: Any  # the readout's gradient, summed over the phase, where a stride waits for its end
-
-
-class Data(eqx.Module):
-    """Steps of B streams: T first, then B."""
-
-    x: Array
-    y: Array
-    reset: Array
-    weight: Array
 
 
 class Output(eqx.Module):
@@ -58,44 +50,49 @@ def start(model: Model, estimator: Estimator, batch: int, key: Array, optimiser:
     )
 
 
-def empty_output(model: Model, lead: tuple[int, ...]) -> Output:
-    dtype = weight_dtype(model)
-    return Output(jnp.zeros(lead, dtype), jnp.zeros((*lead, len(model.readout.bias)), dtype))
-
-
 def drive(
-    estimator: Estimator, state: State, data: Data, results: Any, consume: Callable[[State, Any, Array, Model], Any]
-) -> tuple[State, Output, Any]:
-    """Takes all steps of `data`. `consume(state, results, t, gradient)` gets the gradient of Σ over the stride's steps
-    of the mean loss over streams, at the last step t of every stride, and returns the new state and results.
+    estimator: Estimator,
+    state: State,
+    source: Source,
+    position: Any,
+    steps: int,
+    *,
+    keep: Callable[[Output], Any],
+    results: Any = None,
+    consume: Callable[[State, Any, Array, Model], Any],
+) -> tuple[State, Any, Any, Any]:
+    """Takes `steps` steps from a source: the state, the position, `keep(output)` of every step, and the results.
+
+    `consume(state, results, t, gradient)` gets, at the last step t of every stride, the gradient of the mean loss over
+    streams summed over the stride's steps, and returns the new state and results.
 
     A window is folded between inner loops rather than under a condition at every step, so that the influence, the
     largest array there is, is never copied past a condition.
     """
-    steps = len(data.reset)
 
     def step(carry):
-        t, state, out, results = carry
-        state, new, delta, readout = _observe(estimator, state, jax.tree.map(lambda a: a[t], data))
-        out = jax.tree.map(lambda all_, one: all_.at[t].set(one), out, new)
+        t, state, position, kept, results = carry
+        data, position = source.emit(position)
+        state, out, delta, readout = _observe(estimator, state, data)
+        position = source.hear(position, out.losses)
+        kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
         if estimator.stride == 1:
             state, results = consume(state, results, t, _gradient(estimator, state, delta, readout))
         else:
             state = _wait(state, delta, readout)
-        return t + 1, state, out, results
+        return t + 1, state, position, kept, results
 
     def make_room(carry):
-        t, state, out, results = carry
+        t, state, *rest = carry
         track = window.make_room(estimator, state.model.cell, state.track, _keys(state))
-        return t, eqx.tree_at(lambda s: s.track, state, track), out, results
+        return t, eqx.tree_at(lambda s: s.track, state, track), *rest
 
     def end_stride(carry):
-        t, state, out, results = carry
+        t, state, position, kept, results = carry
         delta = state.track.deltas[state.track.count - 1]
-        gradient = _gradient(estimator, state, delta, state.waiting)
-        state, results = consume(state, results, t - 1, gradient)
-        rest = jnp.zeros_like(state.phase), jax.tree.map(jnp.zeros_like, state.waiting)
-        return t, eqx.tree_at(lambda s: (s.phase, s.waiting), state, rest), out, results
+        state, results = consume(state, results, t - 1, _gradient(estimator, state, delta, state.waiting))
+        anew = jnp.zeros_like(state.phase), jax.tree.map(jnp.zeros_like, state.waiting)
+        return t, eqx.tree_at(lambda s: (s.phase, s.waiting), state, anew), position, kept, results
 
     def unfinished(carry):
         return carry[0] < steps
@@ -108,10 +105,15 @@ def drive(
         carry = _while(uninterrupted, step, carry)
         return carry if estimator.stride == 1 else _when(_stride_ends(estimator, carry[1]), end_stride, carry)
 
-    lead = data.reset.shape
-    carry = (jnp.zeros((), jnp.int32), state, empty_output(state.model, lead), results)
-    _, state, out, results = _while(unfinished, block if estimator.window else step, carry)
-    return state, out, results
+    kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
+    carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
+    _, state, position, kept, results = _while(unfinished, block if estimator.window else step, carry)
+    return state, position, kept, results
+
+
+def _no_output(state):
+    batch, dtype = len(state.hidden), weight_dtype(state.model)
+    return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))
 
 
 def _observe(estimator, state, data):

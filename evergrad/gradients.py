@@ -11,6 +11,7 @@ from evergrad import driver
 from evergrad.checks import require_key
 from evergrad.estimators.base import Estimator
 from evergrad.model import Model, check_sequence
+from evergrad.tasks.base import Data, Sequence
 
 
 def gradients(
@@ -30,13 +31,13 @@ def gradients(
     """
     estimator.check(model.cell)
     key = require_key(key, "eg.gradients(model, estimator, xs, ys, key=...)")
-    data = driver.Data(*check_sequence(model, xs, ys, resets, weights))
-    return _gradients(model, estimator, data, key)
+    source = Sequence(Data(*check_sequence(model, xs, ys, resets, weights)))
+    return _gradients(model, estimator, source, key)
 
 
 @eqx.filter_jit
-def _gradients(model, estimator, data, key):
-    steps, batch = data.reset.shape
+def _gradients(model, estimator, source, key):
+    steps, batch = source.data.reset.shape
     frozen = eqx.filter(model, eqx.is_inexact_array)
     results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), frozen)
 
@@ -44,5 +45,8 @@ def _gradients(model, estimator, data, key):
         return state, jax.tree.map(lambda all_, one: all_.at[t].set(one), results, gradient)
 
     state = driver.start(model, estimator, batch, key)
-    _, out, results = driver.drive(estimator, state, data, results, write)
-    return out.losses, results
+    first = jnp.zeros((), jnp.int32)
+    _, _, losses, results = driver.drive(
+        estimator, state, source, first, steps, keep=lambda out: out.losses, results=results, consume=write
+    )
+    return losses, results

@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array, Float
 
 from evergrad import driver
 from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
 from evergrad.driver import Output, State
 from evergrad.estimators.base import Estimator
 from evergrad.model import Model, check_data
+from evergrad.tasks.base import Data, Sequence, Source
 
 
 class Learner:
@@ -40,6 +42,7 @@ class Learner:
         estimator.check(model.cell)
         self.model, self.estimator, self.optimiser, self.clip = model, estimator, optimiser, clip
         self._compiled = eqx.filter_jit(self._drive, donate="all-except-first")
+        self._followed = eqx.filter_jit(self._follow, donate="all-except-first")
 
     def init(self, *, batch: int, key: jax.Array | None = None) -> State:
         """The state before the first step of `batch` streams."""
@@ -65,6 +68,18 @@ class Learner:
         data = self._data(state, xs, ys, resets, weights, lead=(steps, len(state.hidden)))
         return self._checked(*self._compiled(data, state))
 
+    def follow(
+        self, state: State, source: Source, position: Any, steps: int
+    ) -> tuple[State, Any, Float[Array, "steps B"]]:
+        """`steps` steps of a task that makes its streams inside the compiled loop: state, position and losses.
+
+        The memory of `state` and of `position` is given away.
+        """
+        whole_number(steps, 1, f"Learner.follow(steps={steps})", "steps", "the number of steps to take")
+        state, position, losses = self._followed((source, steps), state, position)
+        self._check_finite(state, losses)
+        return state, position, losses
+
     def _data(self, state, x, y, reset, weights, *, lead):
         axis = len(lead) - 1
         shape = np.shape(x)
@@ -73,11 +88,21 @@ class Learner:
                 f"x has {shape[axis]} streams (shape {list(shape)}), but this state was made with batch={lead[axis]}: "
                 "the number of streams cannot change under way; make a new state with Learner.init."
             )
-        return driver.Data(*check_data(self.model, x, y, reset, weights, lead=lead))
+        return Data(*check_data(self.model, x, y, reset, weights, lead=lead))
 
     def _drive(self, data, state):
-        state, out, _ = driver.drive(self.estimator, state, data, None, self._update)
+        first, steps = jnp.zeros((), jnp.int32), len(data.reset)
+        state, _, out, _ = driver.drive(
+            self.estimator, state, Sequence(data), first, steps, keep=lambda out: out, consume=self._update
+        )
         return state, out
+
+    def _follow(self, fixed, state, position):
+        source, steps = fixed
+        state, position, losses, _ = driver.drive(
+            self.estimator, state, source, position, steps, keep=lambda out: out.losses, consume=self._update
+        )
+        return state, position, losses
 
     def _update(self, state, results, t, gradient):
         gradient = jax.tree.map(lambda a: a / self.estimator.stride, gradient)
@@ -91,14 +116,17 @@ class Learner:
         return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
 
     def _checked(self, state, out):
-        if not is_traced(out) and not np.isfinite(out.losses).all():
-            losses = np.atleast_2d(out.losses)
-            first = int(np.argmax(~np.isfinite(losses).all(axis=1)))
-            at = int(state.time) - len(losses) + first
-            raise DivergedError(
-                f"the loss became non-finite at step {at} with {self.estimator!r}. Try a lower learning rate, "
-                f"clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
-                state,
-                out,
-            )
+        self._check_finite(state, out.losses)
         return state, out
+
+    def _check_finite(self, state, losses):
+        if is_traced(losses) or np.isfinite(losses).all():
+            return
+        losses = np.atleast_2d(losses)
+        first = int(np.argmax(~np.isfinite(losses).all(axis=1)))
+        raise DivergedError(
+            f"the loss became non-finite at step {int(state.time) - len(losses) + first} with {self.estimator!r}. Try a lower "
+            f"learning rate, clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
+            state,
+            losses,
+        )

@@ -23,7 +23,8 @@ class Model(eqx.Module):
             "subclass of eg.Cell.",
         )
         refuse_unless(
-            isinstance(readout, Readout), f"Model's second argument is {type(readout).__name__}: use eg.Softmax or eg.Linear."
+            isinstance(readout, Readout),
+            f"Model's second argument is {type(readout).__name__}: use eg.Softmax or eg.Linear.",
         )
         refuse_unless(
             cell.units == readout.units,

@@ -9,8 +9,10 @@ from evergrad.checks import refuse_unless
 INITIAL = ("normal", "fan_in")
 
 
-def initial_weight(initial: str, shape: tuple[int, int], fan_in: int, *, key: jax.Array) -> Float[Array, "rows columns"]:
-    """"normal": N(0, 0.01²), biases included, as the paper's runs start. "fan_in": uniform within ±1/√fan_in."""
+def initial_weight(
+    initial: str, shape: tuple[int, int], fan_in: int, *, key: jax.Array
+) -> Float[Array, "rows columns"]:
+    """ "normal": N(0, 0.01²), biases included, as the paper's runs start. "fan_in": uniform within ±1/√fan_in."""
     refuse_unless(
         initial in INITIAL, f'initial="{initial}" is unknown: choose "normal" (N(0, 0.01²)) or "fan_in" (±1/√fan-in).'
     )

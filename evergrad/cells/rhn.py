@@ -21,9 +21,7 @@ class RHN(KroneckerCell):
     squash: str = eqx.field(static=True)
 
     def __init__(self, inputs, units, *, key=None, initial="normal", squash="sigmoid"):
-        refuse_unless(
-            squash in _SQUASH, f'RHN(squash="{squash}"): choose "sigmoid" (2σ−1, the paper\'s) or "tanh".'
-        )
+        refuse_unless(squash in _SQUASH, f'RHN(squash="{squash}"): choose "sigmoid" (2σ−1, the paper\'s) or "tanh".')
         KroneckerCell.__init__(self, inputs, units, key=key, initial=initial)
         self.squash = squash
 
