@@ -20,8 +20,8 @@ from evergrad.tasks.base import Data, Sequence, Source
 class Learner:
     """Trains a model on B streams, step by step, with the gradients of an estimator and any Optax optimiser.
 
-    `clip` bounds the norm of the recurrent gradient, the one of the cell; the readout's is left alone. With TBPTT there is
-    one update a stride, with the mean over its steps; with all others one a step.
+    `clip` bounds the norm of the recurrent gradient, the one of the cell; the readout's is left alone. With TBPTT
+    there is one update a stride, with the mean over its steps; with all others one a step.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class Learner:
         losses = np.atleast_2d(losses)
         first = int(np.argmax(~np.isfinite(losses).all(axis=1)))
         raise DivergedError(
-            f"the loss became non-finite at step {int(state.time) - len(losses) + first} with {self.estimator!r}. Try a lower "
-            f"learning rate, clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
+            f"the loss became non-finite at step {int(state.time) - len(losses) + first} with {self.estimator!r}. Try a "
+            f"lower learning rate, clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
             state,
             losses,
         )

@@ -230,7 +230,7 @@ def check_parameters(cell: Cell) -> None:
     leaves = jax.tree.leaves(eqx.filter(cell, eqx.is_inexact_array))
     refuse_unless(
         not isinstance(cell, KroneckerCell) or len(leaves) == 1,
-        f"{type(cell).__name__} is an eg.KroneckerCell with {len(leaves)} arrays of real numbers, but `weight` is all that "
-        "such a cell can train: make the others Python numbers (constants), or subclass eg.Cell to train them with RTRL, "
-        "UORO or TBPTT.",
+        f"{type(cell).__name__} is an eg.KroneckerCell with {len(leaves)} arrays of real numbers, but `weight` is all "
+        "that such a cell can train: make the others Python numbers (constants), or subclass eg.Cell to train them with "
+        "RTRL, UORO or TBPTT.",
     )

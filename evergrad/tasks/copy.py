@@ -26,8 +26,8 @@ class Copy(Source):
     """Input `# b₁…b_ℓ *^(ℓ+1)`, target `*^(ℓ+1) # b₁…b_ℓ`; symbols 0, 1, #, * are ids 0 to 3.
 
     Every stream draws its own ℓ uniformly from the `jitter` lengths up to T and starts anew, reset, when its sequence
-    ends. The running mean of bits per symbol (decay 0.999, first 1) below `threshold` when a sequence starts makes T one
-    longer and the mean 0.3. `length` is the first T, `longest` where it stops growing.
+    ends. The running mean of bits per symbol (decay 0.999, first 1) below `threshold` when a sequence starts makes T
+    one longer and the mean 0.3. `length` is the first T, `longest` where it stops growing.
     """
 
     length: int = eqx.field(static=True)
