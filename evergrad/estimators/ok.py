@@ -67,8 +67,8 @@ class OK(Estimator):
         everything = jnp.concatenate([a, jnp.moveaxis(fresh, 0, 1)], axis=1)
         vectors = jnp.concatenate([u, regressors])
         gram = jnp.einsum("miq,mjq->ij", everything, everything)
-        left, right = mixing(vectors @ vectors.T, gram, self.rank, self.mix, key)
-        return left.T @ vectors, jnp.einsum("ir,miq->mrq", right, everything)
+        u, right = mixing(vectors, gram, self.rank, self.mix, key)
+        return u, jnp.einsum("ir,miq->mrq", right, everything)
 
     def gradient(self, carried, cell, delta):
         u, a = carried
@@ -80,31 +80,28 @@ class OK(Estimator):
 
 
 def mixing(
-    gram_u: Float[Array, "N N"], gram_a: Float[Array, "N N"], rank: int, mix: Mix, key: jax.Array
-) -> tuple[Float[Array, "N r"], Float[Array, "N r"]]:
-    """Random left and right [N, r] with E[left @ right.T] = I, from the Gram matrices of the uᵢ and of the Aᵢ.
+    vectors: Float[Array, "N p"], gram: Float[Array, "N N"], rank: int, mix: Mix, key: jax.Array
+) -> tuple[Float[Array, "r p"], Float[Array, "N r"]]:
+    """Σ uᵢ ⊗ Aᵢ as r terms: random u' [r, p] and weights w [N, r] with E[Σⱼ u'ⱼ ⊗ (Σᵢ wᵢⱼ Aᵢ)] = Σ uᵢ ⊗ Aᵢ, quietest.
 
-    Σⱼ (Σᵢ leftᵢⱼ uᵢ) ⊗ (Σᵢ rightᵢⱼ Aᵢ) is then an unbiased r-term approximation of Σ uᵢ ⊗ Aᵢ, of minimum variance.
-    With L Lᵀ the Gram matrix of unit-norm u, and Lᵀ (Gram of the A that take over the norms) L = X d² Xᵀ, the sum has
-    the singular directions Û L⁻ᵀ X, the singular values d, and A-sides (A L X). L⁻ᵀ X Xᵀ Lᵀ = I for *any* invertible
-    L and orthogonal X, so neither the jitter that keeps L invertible nor rounding in X costs unbiasedness; a d_j below
-    what the Gram matrices resolve is raised to that level, where its direction is only kept more often than need be.
-    Terms that are zero take no part.
+    Of the Aᵢ, the largest arrays there are, only the Gram matrix is needed. With (u₁ … u_N) = Q R and the singular values
+    d and left vectors X of R L, for L Lᵀ the Gram matrix, the sum's singular directions are Q X on one side and the rows
+    of Xᵀ R A, of length d, on the other. E[u' ⊗ A'] = Q X E[Z Zᵀ]/d Xᵀ R A = Q R A for *any* orthogonal X and positive
+    d: the jitter that keeps a Cholesky factorisation of dependent Aᵢ from breaking can therefore cost a little
+    optimality, but no bias. A term that is zero has a zero row in L or column in R, and takes no part.
     """
-    norms = jnp.sqrt(jnp.diagonal(gram_u))
-    live = (norms > 0) & (jnp.diagonal(gram_a) > 0)
-    scale = jnp.where(live, norms, 1)
-    both = live[:, None] & live[None]
-    eps = jnp.finfo(gram_u.dtype).eps
-    cosines = jnp.where(both, gram_u / (scale[:, None] * scale[None]), 0)
-    cosines = jnp.where(jnp.eye(len(norms), dtype=bool), 1 + 8 * len(norms) * eps, cosines)
-    lower = jnp.linalg.cholesky(cosines)
-    weighted = jnp.where(both, gram_a * (scale[:, None] * scale[None]), 0)
-    # a zero term is set apart by a negative eigenvalue, so that no eigenvector mixes it with a living one
-    apart = jnp.where(live, 0, -1 - jnp.trace(weighted))
-    squares, x = jnp.linalg.eigh(lower.T @ weighted @ lower + jnp.diag(apart))
-    d = jnp.where(squares < 0.5 * apart.min(), 0, jnp.sqrt(jnp.maximum(squares, eps * squares[-1:])))
+    q, r = jnp.linalg.qr(vectors.T)
+    left, d, _ = jnp.linalg.svd(r @ _square_root(gram), full_matrices=False)
+    d = jnp.where(d > len(d) * jnp.finfo(d.dtype).eps * d[:1], d, 0)
     z = compress(d, rank, mix, key)
-    left = jax.scipy.linalg.solve_triangular(lower, x @ z, trans="T", lower=True)
-    right = lower @ (x @ jnp.where(d[:, None] > 0, z / jnp.where(d > 0, d, 1)[:, None], 0))
-    return left / scale[:, None], right * scale[:, None]
+    share = jnp.where(d[:, None] > 0, z / jnp.where(d > 0, d, 1)[:, None], 0)
+    return (q @ (left @ z)).T, r.T @ (left @ share)
+
+
+def _square_root(gram: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    """L with L Lᵀ = gram, a whisker larger, whatever rank gram has and whatever scales its terms have."""
+    norms = jnp.sqrt(jnp.diagonal(gram))
+    safe = jnp.where(norms > 0, norms, 1)
+    cosines = gram / (safe[:, None] * safe[None])
+    jitter = 1 + 8 * len(norms) * jnp.finfo(gram.dtype).eps
+    return norms[:, None] * jnp.linalg.cholesky(jnp.where(jnp.eye(len(norms), dtype=bool), jitter, cosines))
