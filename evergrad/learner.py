@@ -111,7 +111,9 @@ class Learner:
             scale = jnp.minimum(1, self.clip / jnp.maximum(norm, self.clip))
             gradient = eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))
         trained = eqx.filter(state.model, eqx.is_inexact_array)
-        updates, optimiser = self.optimiser.update(gradient, state.optimiser, trained)
+        # optimisers are other people's code, and not all of it bears JAX's strict modes
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            updates, optimiser = self.optimiser.update(gradient, state.optimiser, trained)
         model = eqx.apply_updates(state.model, updates)
         return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
 
