@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -12,6 +13,14 @@ from evergrad.tasks import Copy
 from tests.helpers import SYMBOLS, UNITS, ResetBeforeGRU, make_data, make_model
 
 KEY = jax.random.key(0)
+
+
+@pytest.fixture(autouse=True)
+def as_a_user():
+    """Without the run-time type checks that the tests switch on, which would speak first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def refused(match):

@@ -7,8 +7,9 @@ from jaxtyping import Array, Float
 
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.linearize import dense_diagonals, initial_state, suffix_products, transition, weight_gradient
+from evergrad.linearize import diagonals_times, initial_state, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
+from evergrad.streamwise import streamwise
 
 
 class OK(Estimator):
@@ -48,35 +49,52 @@ class OK(Estimator):
 
     def init(self, cell):
         m, (p, q) = initial_state(cell).size, cell.weight.shape
-        dtype = cell.weight.dtype
-        return jnp.zeros((self.rank, p), dtype), jnp.zeros((m, self.rank, q), dtype)
+        return jnp.zeros((self.rank, p), cell.weight.dtype), jnp.zeros((self.rank, q, m), cell.weight.dtype)  # Aᵢᵀ
 
     def step(self, carried, cell, memory, key):
-        u, a = carried
-        product = transition(cell, memory).matmul(a.reshape(len(a), -1)).reshape(a.shape)
-        fresh = dense_diagonals(memory.diagonals)[None]
-        return self._squeeze(u, product, memory.regressor[None], fresh, key)
+        return self.fold(carried, cell, jax.tree.map(lambda a: a[None], memory), key)
 
     def fold(self, carried, cell, memories, key):
         u, a = carried
-        product, fresh = suffix_products(cell, memories)
-        return self._squeeze(u, jnp.tensordot(product, a, 1), memories.regressor, fresh, key)
-
-    def _squeeze(self, u, a, regressors, fresh, key):
-        """Σ uᵢ ⊗ Aᵢ + Σ ĥₛ ⊗ Bₛ as r terms."""
-        everything = jnp.concatenate([a, jnp.moveaxis(fresh, 0, 1)], axis=1)
-        vectors = jnp.concatenate([u, regressors])
-        gram = jnp.einsum("miq,mjq->ij", everything, everything)
-        u, right = mixing(vectors, gram, self.rank, self.mix, key)
-        return u, jnp.einsum("ir,miq->mrq", right, everything)
+        product, suffixes = suffix_products(cell, memories)
+        a = _times(a, product)
+        vectors = jnp.concatenate([u, memories.regressor])
+        u, weights = mixing(vectors, _gram(a, memories.diagonals, suffixes), self.rank, self.mix, key)
+        return u, _combine(a, memories.diagonals, suffixes, weights)
 
     def gradient(self, carried, cell, delta):
         u, a = carried
-        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, jnp.einsum("bm,bmrq->brq", delta, a)))
+        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, jnp.einsum("bm,brqm->brq", delta, a)))
 
     def influence(self, carried, cell):
         u, a = carried
-        return weight_gradient(cell, jnp.einsum("rp,mrq->mpq", u, a))
+        return weight_gradient(cell, jnp.einsum("rp,rqm->mpq", u, a))
+
+
+@streamwise
+def _times(a: Float[Array, "r q m"], product: Float[Array, "m m"]) -> Float[Array, "r q m"]:
+    """(P Aᵢ)ᵀ from Aᵢᵀ and Pᵀ."""
+    return (a.reshape(-1, a.shape[-1]) @ product).reshape(a.shape)
+
+
+@streamwise
+def _gram(a: Float[Array, "r q m"], diagonals: Float[Array, "k s g n"], suffixes: Float[Array, "k m m"]):
+    """Inner products of all Aᵢ and SₛDₛ."""
+    a, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
+    across = a @ fresh.T
+    return jnp.block([[a @ a.T, across], [across.T, fresh @ fresh.T]])
+
+
+@streamwise
+def _combine(
+    a: Float[Array, "r q m"],
+    diagonals: Float[Array, "k s g n"],
+    suffixes: Float[Array, "k m m"],
+    weights: Float[Array, "N r"],
+):
+    """r combinations of all Aᵢ and SₛDₛ."""
+    old, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
+    return (weights[: len(a)].T @ old + weights[len(a) :].T @ fresh).reshape(a.shape)
 
 
 def mixing(
