@@ -29,6 +29,9 @@ class Checkpoints:
 
     def __init__(self, folder: Path, *, keep: int = 3, read_only: bool = False):
         self.folder = folder.absolute()
+        if not read_only:
+            for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(unfinished)
         options = (
             ocp.CheckpointManagerOptions(max_to_keep=None, save_interval_steps=0, read_only=True, create=False)
             if read_only
