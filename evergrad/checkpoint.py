@@ -5,6 +5,7 @@ and a checksum of every array. Loading needs a pytree of the same form to put th
 a file.
 """
 
+import re
 import shutil
 import zlib
 from collections.abc import Callable
@@ -176,7 +177,10 @@ def _check_form(named: dict[str, Any], checksums: dict[str, int], stored: Any) -
 
 
 def _reason(error: BaseException) -> str:
-    """The first sentence of an error, without the traceback that some libraries put into it."""
+    """What the operating system said, if it did, or else an error's first line, without what libraries add to it."""
+    system = re.search(r": ([\w ]+) \[os_error_code", str(error))
+    if system:
+        return f"{system[1]}."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text[:300] + ("" if text[:300].endswith(".") else ".")

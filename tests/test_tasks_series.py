@@ -124,7 +124,8 @@ def test_a_column_that_starts_late_is_scored_from_then_on():
     values[:6] = np.nan
     source = Series(values, [0])
     assert np.flatnonzero(source.scored[:, 0, 0]).tolist() == list(range(7, 20))
-    assert bool(jnp.isfinite(source.inputs).all()) and bool(jnp.isfinite(source.targets).all())
+    assert bool(jnp.isfinite(source.inputs).all())
+    assert bool(jnp.isfinite(source.targets).all())
 
 
 def test_scores_can_be_taken_anew():

@@ -119,7 +119,8 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path, kind):
     assert notes == {"seed": 2}
     assert eqx.tree_equal(found, tree(2))
     assert len(complaints) == 1
-    assert "checkpoint 30" in complaints[0] and message in complaints[0]
+    assert "checkpoint 30" in complaints[0]
+    assert message in complaints[0]
 
 
 def test_if_none_is_good_it_says_so(tmp_path):

@@ -148,8 +148,12 @@ def test_the_gradient_norm_is_that_of_the_next_gradient():
 def test_reports_have_what_was_promised(tmp_path):
     _, found, shown = run(job_of("ok"), tmp_path / "run")
     assert {"step", "loss", "length"} <= found[0].keys()
-    assert found[0]["length"] == 1 and 0.5 < found[0]["loss"] < 2.5
-    assert "step 20/60" in shown and "steps/s" in shown and "length 1" in shown and "MiB" in shown
+    assert found[0]["length"] == 1
+    assert 0.5 < found[0]["loss"] < 2.5
+    assert "step 20/60" in shown
+    assert "steps/s" in shown
+    assert "length 1" in shown
+    assert "MiB" in shown
     speed = [json.loads(line) for line in (tmp_path / "run" / "speed.jsonl").read_text().splitlines()]
     assert [row["step"] for row in speed] == [20, 40, 60]
 

@@ -80,5 +80,6 @@ def test_every_optimiser_makes_a_state(optimiser):
 def test_every_option_has_help_and_a_kind():
     for field in dataclasses.fields(Settings):
         if field.name != "task":
-            assert field.metadata["help"].endswith(".") and field.metadata["kind"] in (int, float, str, bool)
+            assert field.metadata["help"].endswith(".")
+            assert field.metadata["kind"] in (int, float, str, bool)
     assert {"length", "threshold", "jitter"} <= {*fields("copy")}

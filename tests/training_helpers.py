@@ -22,24 +22,26 @@ TEXT_KTP = ("text", *TINY, "--estimator", "ktp", "--rank", "2")
 SERIES_TBPTT = ("series", *TINY, "--estimator", "tbptt", "--horizon", "4", "--ahead", "2")
 
 
-def environment() -> dict[str, str]:
+def environment(*, cached: bool = True) -> dict[str, str]:
     cache = {
         "JAX_COMPILATION_CACHE_DIR": _CACHE.name,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    return os.environ | cache | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    inherited = {name: value for name, value in os.environ.items() if name not in cache}
+    return inherited | (cache if cached else {}) | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
 def command(*arguments) -> list[str]:
     return [sys.executable, "-W", "error::UserWarning", "-m", "evergrad", *map(str, arguments)]
 
 
-def evergrad(*arguments, cwd: Path | None = None, **options) -> subprocess.CompletedProcess:
-    """Runs the command to its end."""
-    return subprocess.run(
-        command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, timeout=300, **options
-    )
+def evergrad(*arguments, cwd: Path | None = None, after: str | None = None) -> subprocess.CompletedProcess:
+    """Runs the command to its end; `after` is Python that the process runs before it becomes the command."""
+    line, cached = command(*arguments), after is None  # what the process is denied would spoil the cache too
+    if after is not None:
+        line = [sys.executable, "-c", f"import os, sys\n{after}\nos.execv(sys.argv[1], sys.argv[1:])", *line]
+    return subprocess.run(line, cwd=cwd, env=environment(cached=cached), capture_output=True, text=True, timeout=300)
 
 
 def start(*arguments) -> subprocess.Popen:

@@ -12,7 +12,7 @@ import typer
 def explained() -> Iterator[None]:
     from evergrad.checks import InputError
 
-    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax's remarks to itself
+    _hush_orbax()
     try:
         yield
     except InputError as error:
@@ -27,6 +27,15 @@ def explained() -> Iterator[None]:
         if code is None:
             raise
         _leave(str(error), code)
+
+
+def _hush_orbax() -> None:
+    """What its threads log and print when a file cannot be written; the failure itself is raised, and told once."""
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    loud, louder = sys.unraisablehook, sys.excepthook
+    echo = lambda error: isinstance(error, RuntimeError) and "Event loop is closed" in str(error)  # noqa: E731
+    sys.unraisablehook = lambda info: None if echo(info.exc_value) else loud(info)
+    sys.excepthook = lambda kind, error, trace: None if echo(error) else louder(kind, error, trace)
 
 
 def _exit_code(error: Exception) -> int | None:

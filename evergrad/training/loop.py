@@ -103,15 +103,17 @@ class Loop:
         """One call, and the report if one is due."""
         now, settings = self.progress, self.job.settings
         try:
-            self._call(min(self._pace.length, self._until_report()))
+            self._call(min(self._pace.length, self._until_something()))
             if now.step % settings.report == 0 or now.step == settings.steps:
                 self._report()
         except DivergedError as error:
             self._recover(error)
 
-    def _until_report(self):
+    def _until_something(self):
+        """Steps to the next report or checkpoint, or to the end."""
         step, settings = self.progress.step, self.job.settings
-        return min(settings.report - step % settings.report, settings.steps - step)
+        intervals = [each for each in (settings.report, settings.checkpoint_every) if each is not None]
+        return min(settings.steps - step, *(each - step % each for each in intervals))
 
     def _call(self, steps):
         now, job = self.progress, self.job

@@ -171,7 +171,8 @@ class Settings:
     checkpoint_seconds: float = _option(
         60.0, float, "Seconds from one checkpoint to the next.", group=_RUN, above=0, resumable=True
     )
-    keep: int = _option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=1, resumable=True)
+    # two at least: Orbax makes room for a new one before it is complete
+    keep: int = _option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=2, resumable=True)
     on_divergence: str = _option(
         "stop",
         str,
