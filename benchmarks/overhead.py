@@ -2,8 +2,9 @@
 
     python benchmarks/overhead.py [--units 64] [--rounds 5]
 
-Both are timed in turn in one process, on the same job: the bare loop calls `learner.follow` once a report and does nothing
-else; the run does all that `evergrad train` does, with a checkpoint every two seconds and a display on a terminal.
+Both are timed in turn in one process, on the same job: the bare loop calls `learner.follow` once a report and does
+nothing else; the run does all that `evergrad train` does, with a checkpoint every two seconds and a display on a
+terminal.
 Writes benchmarks/results/overhead.json.
 """
 

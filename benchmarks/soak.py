@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py [--steps 1000000]
 
-A real `evergrad train text` process; its memory is what it reports itself in speed.jsonl. Flat means that the mean of the
-last tenth of the reports exceeds the mean of the second tenth (the first is warm-up) by less than 2 %. Writes
+A real `evergrad train text` process; its memory is what it reports itself in speed.jsonl. Flat means that the mean of
+the last tenth of the reports exceeds the mean of the second tenth (the first is warm-up) by less than 2 %. Writes
 benchmarks/results/soak.json.
 """
 

@@ -5,6 +5,7 @@ and a checksum of every array. Loading needs a pytree of the same form to put th
 a file.
 """
 
+import ctypes
 import re
 import shutil
 import zlib
@@ -38,15 +39,17 @@ class Checkpoints:
             if read_only
             else ocp.CheckpointManagerOptions(max_to_keep=keep)
         )
-        handlers = {"arrays": ocp.StandardCheckpointHandler(), "notes": ocp.JsonCheckpointHandler()}
+        # one folder an array: in one file for all (OCDBT), every save leaks five times as much memory inside Orbax
+        handlers = {"arrays": ocp.PyTreeCheckpointHandler(use_ocdbt=False), "notes": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
 
     def save(self, step: int, tree: Any, notes: dict[str, Any]) -> None:
         """Copies the arrays and returns; they are written in the background. A failure shows at the next call."""
+        _give_back_memory()
         arrays = {name: _copied(leaf) for name, leaf in _named(tree).items()}
         checksums = {name: _checksum(array) for name, array in arrays.items()}
         notes = {"product": _PRODUCT, "format": FORMAT, "step": step, "checksums": checksums, "notes": notes}
-        items = ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), notes=ocp.args.JsonSave(notes))
+        items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), notes=ocp.args.JsonSave(notes))
         self._or_explain(lambda: self._manager.save(step, args=items, force=True))
 
     def wait(self) -> None:
@@ -95,7 +98,10 @@ class Checkpoints:
         _check_form(named, notes["checksums"], self._manager.item_metadata(step)["arrays"])
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device) for name, a in named.items()}
-        items = self._manager.restore(step, args=ocp.args.Composite(arrays=ocp.args.StandardRestore(form)))
+        how = ocp.checkpoint_utils.construct_restore_args(form)
+        items = self._manager.restore(
+            step, args=ocp.args.Composite(arrays=ocp.args.PyTreeRestore(form, restore_args=how))
+        )
         for name, array in items["arrays"].items():
             if _checksum(array) != notes["checksums"][name]:
                 raise CheckpointError(f"the checksum of {name} is wrong, so the file was damaged or changed.")
@@ -110,6 +116,13 @@ class Checkpoints:
                 f"a checkpoint could not be written to {self.folder}: {_reason(error)} Complete checkpoints there: "
                 f"{kept}. Make room or mend the folder's permissions, then resume."
             ) from error
+
+
+def _give_back_memory() -> None:
+    """What the last save freed. The C library would keep it in the arenas of Orbax's threads, more with every save."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
 
 
 def _named(tree: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Bad input, each as a real process: one message that names the file and the line, exit code 2, and nothing left behind."""
+"""Bad input, each as a real process: a message that names file and line, exit code 2, and nothing left behind."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -35,12 +35,12 @@ def read_text(path: Path, *, as_bytes: bool = False) -> Text:
         return Text(str(path), raw)
     zero = raw.find(b"\0")
     if zero >= 0:
-        raise InputError(f"{_at(path, raw, zero)} has a zero byte, so it is no text: use --bytes to read bytes.")
+        raise InputError(f"{_at(path, raw, zero)} has a zero byte, so it is no text: read it with --bytes.")
     try:
         return Text(str(path), raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{_at(path, raw, error.start)} is not UTF-8 (byte 0x{raw[error.start]:02x}): convert it, for instance with "
+            f"{_at(path, raw, error.start)} is not UTF-8 (byte 0x{raw[error.start]:02x}): convert it, say with "
             f"`iconv -f latin1 -t utf-8`, or use --bytes to read it as bytes."
         ) from None
 
