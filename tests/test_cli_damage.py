@@ -4,7 +4,16 @@ import json
 import shutil
 
 import pytest
-from training_helpers import COPY_OK, SERIES_TBPTT, assert_same_result, evergrad, reports, succeed, write_series
+from training_helpers import (
+    COPY_OK,
+    SERIES_TBPTT,
+    as_on_the_command_line,  # noqa: F401
+    assert_same_result,
+    evergrad,
+    reports,
+    succeed,
+    write_series,
+)
 
 STEPS = ("--steps", 600, "--report", 200, "--checkpoint-every", 200)
 

@@ -5,7 +5,17 @@ import signal
 import time
 
 import pytest
-from training_helpers import COPY_OK, SERIES_TBPTT, TEXT_KTP, assert_same_result, reports, start, succeed, write_series
+from training_helpers import (
+    COPY_OK,
+    SERIES_TBPTT,
+    TEXT_KTP,
+    as_on_the_command_line,  # noqa: F401
+    assert_same_result,
+    reports,
+    start,
+    succeed,
+    write_series,
+)
 
 STEPS = 6000
 OPTIONS = ("--steps", STEPS, "--report", 500, "--checkpoint-every", 100, "--checkpoint-seconds", 0.2)

@@ -3,7 +3,14 @@
 import signal
 import time
 
-from training_helpers import COPY_OK, assert_same_result, evergrad, start, succeed
+from training_helpers import (
+    COPY_OK,
+    as_on_the_command_line,  # noqa: F401
+    assert_same_result,
+    evergrad,
+    start,
+    succeed,
+)
 
 LONG = (*COPY_OK, "--report", 500)
 

@@ -127,7 +127,7 @@ def test_samples_follow_the_model_and_the_temperature(model):
     peaked = eqx.tree_at(lambda m: m.readout.bias, model, jnp.asarray([0.0, 0.0, 2.0, 0.0, 0.0]))
     prompt = jnp.asarray([1, 2], jnp.int32)
     draw = lambda temperature: np.asarray(  # noqa: E731
-        sample(peaked, prompt, 2000, jnp.asarray(temperature, jnp.float32), jax.random.key(0))
+        sample(peaked, prompt, 2000, jnp.asarray(temperature, jnp.result_type(float)), jax.random.key(0))
     )
     assert set(draw(0.0).tolist()) == {2}
     share = [np.mean(draw(temperature) == 2) for temperature in (0.3, 1.0, 100.0)]

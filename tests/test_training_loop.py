@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
+from training_helpers import as_on_the_command_line  # noqa: F401
 
 from evergrad.checkpoint import Checkpoints
 from evergrad.training import loop as loops

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from training_helpers import as_on_the_command_line  # noqa: F401
 
 import evergrad as eg
 from evergrad.training.build import make_job

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from evergrad.training.folder import open_run
 from evergrad.training.run import load
@@ -20,6 +21,18 @@ TINY = ("--units", "6", "--batch", "2")
 COPY_OK = ("copy", *TINY, "--estimator", "ok", "--rank", "2", "--window", "3")
 TEXT_KTP = ("text", *TINY, "--estimator", "ktp", "--rank", "2")
 SERIES_TBPTT = ("series", *TINY, "--estimator", "tbptt", "--horizon", "4", "--ahead", "2")
+
+
+@pytest.fixture(autouse=True)
+def as_on_the_command_line():
+    """Single precision, and dtypes promoted as Optax's Adam needs it; what other tests have set comes back after."""
+    names = ("jax_enable_x64", "jax_numpy_dtype_promotion")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (False, "standard"), strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 def environment(*, cached: bool = True) -> dict[str, str]:

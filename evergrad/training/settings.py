@@ -27,8 +27,8 @@ def _option(
     group: str,
     tasks: tuple[str, ...] = TASKS,
     choices: tuple[str, ...] = (),
-    at_least: float | None = None,
-    above: float | None = None,
+    at_least: int | float | None = None,
+    above: int | float | None = None,
     otherwise: str | None = None,
     resumable: bool = False,
 ) -> Any:
@@ -96,7 +96,7 @@ class Settings:
     batch: int = _option(
         {"copy": 16, "text": 32, "series": 1}, int, "Streams learned from at once.", group=_LEARNING, at_least=1
     )
-    steps: int = _option(
+    steps: int | None = _option(
         {"copy": 10_000, "text": 10_000, "series": None},
         int,
         "Steps to take.",
