@@ -54,6 +54,7 @@ def _plot(runs: Sequence[tuple[str, str, list[dict[str, Any]]]], path: Path) -> 
     top.set_ylabel(f"loss ({loss_unit})" if "(" not in loss_unit else f"loss, {loss_unit}")
     bottom.set_ylabel(figure_unit)
     bottom.set_xlabel("steps")
+    pictures.align_ylabels()
     handles, labels = bottom.get_legend_handles_labels()
     pictures.legend(handles, labels, loc="outside upper center", ncols=min(3, len(labels)))
     temporary = path.with_name(f".{path.name}.new")

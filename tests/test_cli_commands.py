@@ -19,8 +19,7 @@ def help_of(words):
 
 @pytest.mark.parametrize("words", HELPED)
 def test_every_command_has_help_with_an_example(words):
-    text = help_of(words)
-    assert words == "train" or "Example: evergrad" in text
+    assert "Example: evergrad" in help_of(words)
 
 
 def test_help_is_quick_because_it_does_not_import_jax():

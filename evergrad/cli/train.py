@@ -14,7 +14,10 @@ Config = Annotated[
     Path | None, typer.Option("--config", help="TOML file with settings; what is said on the command line wins.")
 ]
 
-train_app = typer.Typer(no_args_is_help=True, help="Train on a task.")
+train_app = typer.Typer(
+    no_args_is_help=True,
+    help="Train on a task.\n\nExample: evergrad train copy --units 32 --steps 2000 --out runs/first",
+)
 
 
 def _train(task: str, out: Path, config: Path | None, given: dict[str, Any]) -> None:
