@@ -1,28 +1,39 @@
 """Untruncated gradients for recurrent networks, online."""
 
-from evergrad.cells import (
-    GRU as GRU,
-    LSTM as LSTM,
-    RHN as RHN,
-    RNN as RNN,
-    Cell as Cell,
-    KroneckerCell as KroneckerCell,
-)
-from evergrad.checks import DivergedError as DivergedError, InputError as InputError
-from evergrad.driver import Output as Output, State as State
-from evergrad.estimators import (
-    KF as KF,
-    KTP as KTP,
-    OK as OK,
-    RTRL as RTRL,
-    TBPTT as TBPTT,
-    UORO as UORO,
-    Estimator as Estimator,
-)
-from evergrad.gradients import gradients as gradients
-from evergrad.learner import Learner as Learner
-from evergrad.low_rank import optimal_low_rank as optimal_low_rank, optimal_variance as optimal_variance
-from evergrad.model import Model as Model
-from evergrad.readouts import Linear as Linear, Readout as Readout, Softmax as Softmax
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evergrad.public import *  # noqa: F403
 
 __version__ = "0.1.0"
+
+_PUBLIC = [
+    "GRU", "KF", "KTP", "LSTM", "OK", "RHN", "RNN", "RTRL", "TBPTT", "UORO", "Cell", "DivergedError", "Estimator",
+    "InputError", "KroneckerCell", "Learner", "Linear", "Model", "Output", "Readout", "Softmax", "State", "gradients",
+    "optimal_low_rank", "optimal_variance",
+]  # fmt: skip
+
+
+class _Package(ModuleType):
+    """Loads the public names when one is asked for, so that `evergrad --help` answers without importing JAX."""
+
+    def __getattr__(self, name):
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
+        public = importlib.import_module("evergrad.public")
+        vars(self).update({each: getattr(public, each) for each in _PUBLIC})
+        return vars(self)[name]
+
+    def __setattr__(self, name, value):
+        # importing the submodule `gradients` must not hide the function of that name
+        if name != "gradients" or not isinstance(value, ModuleType):
+            ModuleType.__setattr__(self, name, value)
+
+    def __dir__(self):
+        return sorted({*vars(self), *_PUBLIC})
+
+
+sys.modules[__name__].__class__ = _Package

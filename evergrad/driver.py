@@ -57,11 +57,14 @@ def drive(
     position: Any,
     steps: int,
     *,
+    limit: Array | None = None,
     keep: Callable[[Output], Any],
     results: Any = None,
     consume: Callable[[State, Any, Array, Model], Any],
 ) -> tuple[State, Any, Any, Any]:
     """Takes `steps` steps from a source: the state, the position, `keep(output)` of every step, and the results.
+
+    With a `limit` it stops after so many of them, and the rest of what is kept stays zero.
 
     `consume(state, results, t, gradient)` gets, at the last step t of every stride, the gradient of the mean loss over
     streams summed over the stride's steps, and returns the new state and results.
@@ -74,7 +77,7 @@ def drive(
         t, state, position, kept, results = carry
         data, position = source.emit(position)
         state, out, delta, readout = _observe(estimator, state, data)
-        position = source.hear(position, out.losses)
+        position = source.hear(position, out.losses, state.model)
         kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
         if estimator.stride == 1:
             state, results = consume(state, results, t, _gradient(estimator, state, delta, readout))
@@ -95,7 +98,7 @@ def drive(
         return t, eqx.tree_at(lambda s: (s.phase, s.waiting), state, anew), position, kept, results
 
     def unfinished(carry):
-        return carry[0] < steps
+        return carry[0] < (steps if limit is None else limit)
 
     def uninterrupted(carry):
         return unfinished(carry) & ~window.is_full(carry[1].track) & ~_stride_ends(estimator, carry[1])

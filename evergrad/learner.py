@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from evergrad import driver
 from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
@@ -69,14 +69,18 @@ class Learner:
         return self._checked(*self._compiled(data, state))
 
     def follow(
-        self, state: State, source: Source, position: Any, steps: int
-    ) -> tuple[State, Any, Float[Array, "steps B"]]:
+        self, state: State, source: Source, position: Any, steps: int, *, room: int | None = None
+    ) -> tuple[State, Any, Float[np.ndarray, "steps B"]]:
         """`steps` steps of a task that makes its streams inside the compiled loop: state, position and losses.
 
-        The memory of `state` and of `position` is given away.
+        The memory of `state` and of `position` is given away. With `room`, all calls of up to so many steps share one
+        compiled loop, so that how a run is cut into calls cannot change a single bit of it.
         """
         whole_number(steps, 1, f"Learner.follow(steps={steps})", "steps", "the number of steps to take")
-        state, position, losses = self._followed((source, steps), state, position)
+        room = steps if room is None else room
+        whole_number(room, steps, f"Learner.follow(steps={steps}, room={room})", "room", "the most steps of a call")
+        state, position, losses = self._followed((source, room, jnp.asarray(steps, jnp.int32)), state, position)
+        losses = np.asarray(losses)[:steps]
         self._check_finite(state, losses)
         return state, position, losses
 
@@ -98,9 +102,10 @@ class Learner:
         return state, out
 
     def _follow(self, fixed, state, position):
-        source, steps = fixed
+        source, room, steps = fixed
+        keep = lambda out: out.losses  # noqa: E731
         state, position, losses, _ = driver.drive(
-            self.estimator, state, source, position, steps, keep=lambda out: out.losses, consume=self._update
+            self.estimator, state, source, position, room, limit=steps, keep=keep, consume=self._update
         )
         return state, position, losses
 
