@@ -1,8 +1,10 @@
-"""Untruncated gradients for recurrent networks, online."""
+"""Untruncated gradients for recurrent networks, online.
+
+The public names are those of `evergrad.public`; they are loaded when one is asked for, so that `evergrad --help` answers
+without importing JAX.
+"""
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,30 +12,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PUBLIC = [
-    "GRU", "KF", "KTP", "LSTM", "OK", "RHN", "RNN", "RTRL", "TBPTT", "UORO", "Cell", "DivergedError", "Estimator",
-    "InputError", "KroneckerCell", "Learner", "Linear", "Model", "Output", "Readout", "Softmax", "State", "gradients",
-    "optimal_low_rank", "optimal_variance",
-]  # fmt: skip
+
+def _public():
+    return importlib.import_module("evergrad.public")
 
 
-class _Package(ModuleType):
-    """Loads the public names when one is asked for, so that `evergrad --help` answers without importing JAX."""
-
-    def __getattr__(self, name):
-        if name not in _PUBLIC:
-            raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
-        public = importlib.import_module("evergrad.public")
-        vars(self).update({each: getattr(public, each) for each in _PUBLIC})
-        return vars(self)[name]
-
-    def __setattr__(self, name, value):
-        # importing the submodule `gradients` must not hide the function of that name
-        if name != "gradients" or not isinstance(value, ModuleType):
-            ModuleType.__setattr__(self, name, value)
-
-    def __dir__(self):
-        return sorted({*vars(self), *_PUBLIC})
+def __getattr__(name):
+    if name.startswith("_") or name not in _public().__all__:
+        raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
+    return getattr(_public(), name)
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__():
+    return sorted({*globals(), *_public().__all__})

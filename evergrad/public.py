@@ -1,26 +1,54 @@
 """The public names, which `import evergrad` gives out; importing this imports JAX."""
 
 from evergrad.cells import (
-    GRU as GRU,
-    LSTM as LSTM,
-    RHN as RHN,
-    RNN as RNN,
-    Cell as Cell,
-    KroneckerCell as KroneckerCell,
+    GRU,
+    LSTM,
+    RHN,
+    RNN,
+    Cell,
+    KroneckerCell,
 )
-from evergrad.checks import DivergedError as DivergedError, InputError as InputError
-from evergrad.driver import Output as Output, State as State
+from evergrad.checks import DivergedError, InputError
+from evergrad.driver import Output, State
 from evergrad.estimators import (
-    KF as KF,
-    KTP as KTP,
-    OK as OK,
-    RTRL as RTRL,
-    TBPTT as TBPTT,
-    UORO as UORO,
-    Estimator as Estimator,
+    KF,
+    KTP,
+    OK,
+    RTRL,
+    TBPTT,
+    UORO,
+    Estimator,
 )
-from evergrad.gradients import gradients as gradients
-from evergrad.learner import Learner as Learner
-from evergrad.low_rank import optimal_low_rank as optimal_low_rank, optimal_variance as optimal_variance
-from evergrad.model import Model as Model
-from evergrad.readouts import Linear as Linear, Readout as Readout, Softmax as Softmax
+from evergrad.frozen import gradients
+from evergrad.learner import Learner
+from evergrad.low_rank import optimal_low_rank, optimal_variance
+from evergrad.model import Model
+from evergrad.readouts import Linear, Readout, Softmax
+
+__all__ = [
+    "GRU",
+    "KF",
+    "KTP",
+    "LSTM",
+    "OK",
+    "RHN",
+    "RNN",
+    "RTRL",
+    "TBPTT",
+    "UORO",
+    "Cell",
+    "DivergedError",
+    "Estimator",
+    "InputError",
+    "KroneckerCell",
+    "Learner",
+    "Linear",
+    "Model",
+    "Output",
+    "Readout",
+    "Softmax",
+    "State",
+    "gradients",
+    "optimal_low_rank",
+    "optimal_variance",
+]

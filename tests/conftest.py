@@ -8,4 +8,4 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 with install_import_hook("evergrad", "beartype.beartype"):
-    import evergrad  # noqa: F401
+    import evergrad.public  # noqa: F401

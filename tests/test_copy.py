@@ -76,7 +76,7 @@ def test_strings_grow_when_they_are_learned():
 def test_running_mean_of_bits():
     task = Copy()
     position = task.start(batch=2, key=jax.random.key(0))
-    heard = task.hear(position, jnp.log(2.0) * jnp.array([2.0, 4.0]))
+    heard = task.hear(position, jnp.log(2.0) * jnp.array([2.0, 4.0]), None)
     assert float(heard.bits) == pytest.approx(0.999 + 0.003)
 
 
