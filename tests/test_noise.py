@@ -54,7 +54,7 @@ def test_ok_is_quieter_than_kf_and_a_window_quieter_still(capsys):
 def show(errors):
     print(f"\nsquared error of the gradient over its squared norm, {STEPS} steps, {DRAWS} draws")
     for name, value in errors.items():
-        print(f"  {name:32s} {value:9.4f}")
+        print(f"  {name:32s} {value:9.5f}")
 
 
 if __name__ == "__main__":
