@@ -1,4 +1,4 @@
-"""The training loop: compiled steps in calls of about half a second, and between them reports and checkpoints."""
+"""The training loop: compiled steps in calls of about two seconds, and between them reports and checkpoints."""
 
 import dataclasses
 import time
@@ -17,7 +17,7 @@ from evergrad.training.display import Display, memory_mib
 from evergrad.training.metrics import Metrics
 from evergrad.training.signals import Stop
 
-_CALL = 0.5  # seconds that a call should take: so long a signal may have to wait
+_CALL = 2.0  # seconds that a call should take: so long a signal may have to wait
 _TRIAL = 16  # steps of the first call that is timed
 
 
