@@ -3,7 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from training_helpers import evergrad
+
+from tests.training_helpers import evergrad
 
 FILES = {
     "empty.txt": b"",

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from training_helpers import COPY_OK, TEXT_KTP, environment, evergrad, reports, succeed, write_series
+
+from tests.training_helpers import COPY_OK, TEXT_KTP, environment, evergrad, reports, succeed, write_series
 
 HELPED = ["", "train", "train copy", "train text", "train series", "resume", "evaluate", "sample", "compare", "info"]
 

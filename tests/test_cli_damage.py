@@ -4,7 +4,8 @@ import json
 import shutil
 
 import pytest
-from training_helpers import (
+
+from tests.training_helpers import (
     COPY_OK,
     SERIES_TBPTT,
     as_on_the_command_line,  # noqa: F401

@@ -5,7 +5,8 @@ import signal
 import time
 
 import pytest
-from training_helpers import (
+
+from tests.training_helpers import (
     COPY_OK,
     SERIES_TBPTT,
     TEXT_KTP,

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from training_helpers import (
+from tests.training_helpers import (
     COPY_OK,
     as_on_the_command_line,  # noqa: F401
     assert_same_result,

@@ -117,7 +117,7 @@ def test_a_reset_cuts_and_streams_are_apart(estimator, cell):
     assert float(abs(one[0][:3] - two[0][:3]).max()) > 1e-6
 
 
-@pytest.mark.parametrize("estimator", [eg.OK(rank=2, window=2), eg.UORO(), eg.KTP(rank=2)], ids=repr)
+@pytest.mark.parametrize("estimator", [eg.OK(rank=1, window=2, mix="signs"), eg.UORO(), eg.KTP(rank=2)], ids=repr)
 def test_gradients_inside_jit_and_under_vmap(estimator):
     model = make_model("rhn", scale=1.5)
     xs, ys, resets = make_data(STEPS)

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from training_helpers import as_on_the_command_line  # noqa: F401
 
 from evergrad.checkpoint import CheckpointError, Checkpoints
+from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
 # a reader of Orbax's that a damaged file stopped may be heard of later, from a thread that has no name
 pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in. None:pytest.PytestUnraisableExceptionWarning")

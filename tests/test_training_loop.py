@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
-from training_helpers import as_on_the_command_line  # noqa: F401
 
 from evergrad.checkpoint import Checkpoints
 from evergrad.training import loop as loops
@@ -23,6 +22,7 @@ from evergrad.training.loop import Loop, begin
 from evergrad.training.metrics import Metrics
 from evergrad.training.resolve import resolve
 from evergrad.training.signals import Stop
+from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
 ESTIMATORS = {
     "ok": {"estimator": "ok", "rank": 2, "window": 3},

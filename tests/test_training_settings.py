@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
-from training_helpers import as_on_the_command_line  # noqa: F401
 
 import evergrad as eg
 from evergrad.training.build import make_job
 from evergrad.training.resolve import resolve
 from evergrad.training.settings import Settings, fields
+from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
 
 def config(tmp_path, content):

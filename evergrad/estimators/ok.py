@@ -110,10 +110,17 @@ def mixing(
     """
     q, r = jnp.linalg.qr(vectors.T)
     left, d, _ = jnp.linalg.svd(r @ _square_root(gram), full_matrices=False)
+    left = left * _orientation(q @ left)[None]
     d = jnp.where(d > len(d) * jnp.finfo(d.dtype).eps * d[:1], d, 0)
     z = compress(d, rank, mix, key)
     share = jnp.where(d[:, None] > 0, z / jnp.where(d > 0, d, 1)[:, None], 0)
     return (q @ (left @ z)).T, r.T @ (left @ share)
+
+
+def _orientation(directions: Float[Array, "p N"]) -> Float[Array, " N"]:
+    """±1 for each direction, such that a draw depends on the influence and not on the signs that an SVD happens to give."""
+    generic = jnp.cos(jnp.arange(1, len(directions) + 1, dtype=directions.dtype))
+    return jnp.where(generic @ directions < 0, -1, 1).astype(directions.dtype)
 
 
 def _square_root(gram: Float[Array, "N N"]) -> Float[Array, "N N"]:
