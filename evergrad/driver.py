@@ -55,16 +55,18 @@ def drive(
     state: State,
     source: Source,
     position: Any,
-    steps: int,
+    steps: int | Int[Array, ""],
     *,
     keep: Callable[[Output], Any],
+    capacity: int | None = None,
     results: Any = None,
     consume: Callable[[State, Any, Array, Model], Any],
 ) -> tuple[State, Any, Any, Any]:
     """Takes `steps` steps from a source: the state, the position, `keep(output)` of every step, and the results.
 
     `consume(state, results, t, gradient)` gets, at the last step t of every stride, the gradient of the mean loss over
-    streams summed over the stride's steps, and returns the new state and results.
+    streams summed over the stride's steps, and returns the new state and results. `steps` may be traced if a `capacity`,
+    at least as large, says how many outputs there is room for.
 
     A window is folded between inner loops rather than under a condition at every step, so that the influence, the
     largest array there is, is never copied past a condition.
@@ -105,7 +107,8 @@ def drive(
         carry = _while(uninterrupted, step, carry)
         return carry if estimator.stride == 1 else _when(_stride_ends(estimator, carry[1]), end_stride, carry)
 
-    kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
+    room = steps if capacity is None else capacity
+    kept = jax.tree.map(lambda a: jnp.zeros((room, *a.shape), a.dtype), keep(_no_output(state)))
     carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
     _, state, position, kept, results = _while(unfinished, block if estimator.window else step, carry)
     return state, position, kept, results
