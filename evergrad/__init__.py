@@ -1,5 +1,6 @@
 """Untruncated gradients for recurrent networks, online."""
 
+from evergrad.adapters import from_equinox as from_equinox, from_flax as from_flax
 from evergrad.cells import (
     GRU as GRU,
     LSTM as LSTM,

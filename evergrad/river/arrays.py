@@ -20,7 +20,7 @@ def series_columns(X: Any, lanes: int | None) -> dict[Hashable, np.ndarray]:
         return {j: array[:, :, j] for j in range(array.shape[2])}
     refuse_unless(
         lanes in (None, 1),
-        f"X has shape {list(np.shape(X))}, a series of one stream, and this model has {lanes} lanes: pass [T, {lanes}, d].",
+        f"X has shape {list(np.shape(X))}, one stream, and the model has {lanes} lanes: pass [T, {lanes}, d].",
     )
     return {name: column[:, None] for name, column in _columns(array).items()}
 

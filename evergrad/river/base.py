@@ -2,7 +2,7 @@
 
 import abc
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,8 +12,11 @@ import evergrad as eg
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.river import saving
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
+from evergrad.river.pending import Sample
 from evergrad.river.session import Session
 from evergrad.river.slots import Slots
+
+Columns = Mapping[Hashable, np.ndarray]
 
 
 class StreamLearner(abc.ABC):
@@ -46,7 +49,7 @@ class StreamLearner(abc.ABC):
             refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
         refuse_unless(
             estimator is None or isinstance(estimator, eg.Estimator),
-            f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for that one.",
+            f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for it.",
         )
         for given, what in ((learning_rate, "learning_rate"), (clip, "clip")):
             refuse_unless(
@@ -78,14 +81,15 @@ class StreamLearner(abc.ABC):
         refuse_unless(lanes > 0, f"{name} was given no rows: pass one row a lane.")
         refuse_unless(
             self._lanes in (None, lanes),
-            f"{name} was given {lanes} lanes and had {self._lanes} before: the number of parallel streams cannot change "
-            "under way. Use a clone() for another number.",
+            f"{name} was given {lanes} lanes and had {self._lanes} before: the number of parallel streams cannot "
+            "change under way. Use a clone() for another number.",
         )
 
     def _check_features(self, x: Mapping[Hashable, Any]) -> dict[Hashable, float | str]:
         """Of one lane, those that are not missing. Changes nothing."""
         refuse_unless(
-            isinstance(x, Mapping), f"x is {x!r}: pass a dict of features, or arrays to partial_fit, predict and run."
+            isinstance(x, Mapping),
+            f"x is {x!r}: pass a dict of features, or arrays to partial_fit, predict and run.",
         )
         self._check_lanes(1)
         return self._slots.check(x)
@@ -109,7 +113,7 @@ class StreamLearner(abc.ABC):
         self._slots.write_columns(columns, raws)
         return raws.astype(np.float32)
 
-    def _encode_known(self, columns: Mapping[Hashable, np.ndarray], past: Mapping[Hashable, np.ndarray]) -> np.ndarray:
+    def _encode_known(self, columns: Columns, past: Columns) -> np.ndarray:
         """The same of features that were seen before; others are left out and nothing changes."""
         columns = {name: column for name, column in {**columns, **past}.items() if name in self._slots.kinds}
         shape = next(iter(columns.values())).shape
@@ -125,6 +129,21 @@ class StreamLearner(abc.ABC):
     def load(cls, path: str | Path) -> Self:
         return saving.load(cls, path)
 
+    def _step_of(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> Sample:
+        """The step that a target is for: the one that was predicted, or else one that is taken now."""
+        sample = None if self._session is None else self._session.take(key)
+        if sample is None:
+            raw = encode()
+            sample = self._session.look(key, raw, last)
+        return sample
+
+    def _predict_step(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> np.ndarray:
+        out = None if self._session is None else self._session.predict_again(key)
+        if out is None:
+            raw = encode()
+            out = self._session.predict(key, raw, last)
+        return out
+
     def _ready(self, lanes: int) -> int:
         """A session with room for all features and classes. Both come in powers of two, to compile seldom."""
         slots, classes = max(4, 1 << (len(self._slots) - 1).bit_length()), self._classes()
@@ -138,17 +157,17 @@ class StreamLearner(abc.ABC):
         return slots
 
 
-def check_shapes(columns: Mapping[Hashable, np.ndarray], shape: tuple[int, int]) -> None:
+def check_shapes(columns: Columns, shape: tuple[int, int]) -> None:
     for name, column in columns.items():
         refuse_unless(
             column.shape == shape,
-            f"feature {name!r} has {column.shape[0]} steps of {column.shape[1]} lanes and y {shape[0]} of {shape[1]}: they "
-            "must agree.",
+            f"feature {name!r} has {column.shape[0]} steps of {column.shape[1]} lanes and y {shape[0]} of {shape[1]}: "
+            "they must agree.",
         )
     refuse_unless(shape[0] > 0, "there are no rows: nothing to learn from, nothing to predict.")
 
 
-def row_key(columns: Mapping[Hashable, np.ndarray]) -> str:
+def row_key(columns: Columns) -> str:
     """One for equal features of all lanes."""
     content = sorted((repr(name), column.tolist()) for name, column in columns.items())
     return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()

@@ -14,7 +14,7 @@ from evergrad.river.pending import Sample
 
 
 class ChangeLearner(StreamLearner):
-    """Learns the change of the target since the last one known, with a linear part and a network on what that leaves."""
+    """Learns the change of the target since the last one known: a linear part, and a network on what that leaves."""
 
     _known: np.ndarray | None  # the newest targets, [B, …]
 
@@ -32,20 +32,14 @@ class ChangeLearner(StreamLearner):
         y = check_number(y)
         found = self._check_features(x)
         known, key = self._targets_known(1), frozenset(found.items())
-        sample = None if self._session is None else self._session.take(key)
-        if sample is None:
-            raw = self._encode_one(found, history.past_one(known))
-            sample = self._session.look(key, raw, known[:, -1])
-        self._learn(sample, np.array([y]))
+        encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
+        self._learn(self._step_of(key, known[:, -1], encode), np.array([y]))
 
     def _predict_one(self, x: Mapping[Hashable, Any]) -> float:
         found = self._check_features(x)
         known, key = self._targets_known(1), frozenset(found.items())
-        out = None if self._session is None else self._session.predict_again(key)
-        if out is None:
-            raw = self._encode_one(found, history.past_one(known))
-            out = self._session.predict(key, raw, known[:, -1])
-        return _prediction(known[:, -1], out).item()
+        encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
+        return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode)).item()
 
     def _learn(self, sample: Sample, y: np.ndarray) -> None:
         """Targets y [B] of one step, NaN where missing."""
@@ -57,21 +51,15 @@ class ChangeLearner(StreamLearner):
     def _learn_rows(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> None:
         columns = self._check_columns(columns, y[None])
         known, key = self._targets_known(len(y)), row_key(columns)
-        sample = None if self._session is None else self._session.take(key)
-        if sample is None:
-            raw = self._encode_columns(columns, history.past_columns(known, np.full((1, len(y)), np.nan)))[0]
-            sample = self._session.look(key, raw, known[:, -1])
-        self._learn(sample, y)
+        encode = lambda: self._encode_columns(columns, history.past_row(known))[0]  # noqa: E731
+        self._learn(self._step_of(key, known[:, -1], encode), y)
 
     def _predict_rows(self, columns: dict[Hashable, np.ndarray], lanes: int) -> np.ndarray:
         self._check_lanes(lanes)
         columns = self._slots.check_columns(columns)
         known, key = self._targets_known(lanes), row_key(columns)
-        out = None if self._session is None else self._session.predict_again(key)
-        if out is None:
-            raw = self._encode_columns(columns, history.past_columns(known, np.full((1, lanes), np.nan)))[0]
-            out = self._session.predict(key, raw, known[:, -1])
-        return _prediction(known[:, -1], out)
+        encode = lambda: self._encode_columns(columns, history.past_row(known))[0]  # noqa: E731
+        return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode))
 
     def _run(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> np.ndarray:
         """A whole series, [T, B]: the predictions made before learning from each target."""
@@ -93,7 +81,7 @@ class ChangeLearner(StreamLearner):
             return np.zeros((steps, lanes))
         self._check_lanes(lanes)
         known, hidden = self._targets_known(lanes), None
-        raws = self._encode_known(columns, history.past_columns(known, np.full((steps, lanes), np.nan)))
+        raws = self._encode_known(columns, history.past_row(known, steps))
         outs = []
         for raw in raws:
             out, hidden = self._session.ask(raw, hidden)

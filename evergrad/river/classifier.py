@@ -56,33 +56,23 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         label = self._check_label(y)
         found = self._check_features(x)
         key, last = frozenset(found.items()), self._last_known(1)
-        sample = None if self._session is None else self._session.take(key)
         target = self._ids([label])
-        if sample is None:
-            raw = self._encode_one(found, self._past_one(last))
-            sample = self._session.look(key, raw, last)
-        self._learn(sample, target)
+        self._learn(self._step_of(key, last, lambda: self._encode_one(found, self._past_one(last))), target)
 
     def predict_proba_one(self, x: dict[Hashable, Any]) -> dict[Label, float]:
         found = self._check_features(x)
         key, last = frozenset(found.items()), self._last_known(1)
-        out = None if self._session is None else self._session.predict_again(key)
-        if out is None:
-            out = self._session.predict(key, self._encode_one(found, self._past_one(last)), last)
+        out = self._predict_step(key, last, lambda: self._encode_one(found, self._past_one(last)))
         return dict(zip(self._labels, self._shares(out)[0].tolist(), strict=True))
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. None in y is a missing label."""
+        """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. None in y is missing."""
         labels = [self._check_label(v, missing=True) for v in np.asarray(y).tolist()]
         self._check_one_kind(labels)
         columns = self._check_series(arrays.row_columns(X), (1, len(labels)))
         key, last = row_key(columns), self._last_known(len(labels))
-        sample = None if self._session is None else self._session.take(key)
         target = self._ids(labels)
-        if sample is None:
-            raw = self._encode_columns(columns, self._past_row(last))[0]
-            sample = self._session.look(key, raw, last)
-        self._learn(sample, target)
+        self._learn(self._step_of(key, last, lambda: self._encode_columns(columns, self._past_row(last))[0]), target)
 
     def predict_proba_many(self, X: Any) -> Any:
         """One row of probabilities a lane: a frame, classes for columns, with the frame's index."""
@@ -90,9 +80,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
 
         columns = self._check_series(arrays.row_columns(X), (1, len(X)))
         key, last = row_key(columns), self._last_known(len(X))
-        out = None if self._session is None else self._session.predict_again(key)
-        if out is None:
-            out = self._session.predict(key, self._encode_columns(columns, self._past_row(last))[0], last)
+        out = self._predict_step(key, last, lambda: self._encode_columns(columns, self._past_row(last))[0])
         return pd.DataFrame(self._shares(out), columns=self._labels, index=getattr(X, "index", None))
 
     def predict_many(self, X: Any) -> Any:
@@ -165,8 +153,8 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     def _past_one(self, last: np.ndarray) -> dict[Hashable, str]:
         return {history.LAST_CLASS: str(last[0])} if last[0] >= 0 else {}
 
-    def _past_row(self, last: np.ndarray) -> dict[Hashable, np.ndarray]:
-        return {history.LAST_CLASS: history.last_class_columns(last, np.full((1, len(last)), -1, np.int32))[0]}
+    def _past_row(self, last: np.ndarray, steps: int = 1) -> dict[Hashable, np.ndarray]:
+        return {history.LAST_CLASS: history.last_class_columns(last, np.full((steps, len(last)), -1, np.int32))[0]}
 
     def _shares(self, out: np.ndarray) -> np.ndarray:
         """Probabilities of the labels seen so far."""
@@ -193,8 +181,8 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
             return None
         refuse_unless(
             isinstance(y, str | numbers.Real) and (isinstance(y, str) or math.isfinite(y)),
-            f"y is {y!r}: a label is a string, a bool or a finite number. A sample without label is shown to predict_one "
-            "only.",
+            f"y is {y!r}: a label is a string, a bool or a finite number. A sample without label is shown to "
+            "predict_one only.",
         )
         if self._labels:
             self._check_one_kind([self._labels[0], y])

@@ -51,7 +51,7 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
             columns = {
                 name: np.array([[value]], object if isinstance(value, str) else float) for name, value in x.items()
             }
-            raw = self._encode_known(columns, history.past_columns(known, np.full((1, 1), np.nan)))[0]
+            raw = self._encode_known(columns, history.past_row(known))[0]
             out, hidden = self._session.ask(raw, hidden)
             values.append(float(known[0, -1] + out[0]))
             known = history.push(known, known[:, -1] + out)

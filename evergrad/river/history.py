@@ -31,6 +31,11 @@ def past_columns(known: np.ndarray, y: np.ndarray) -> dict[tuple[str, str], np.n
     return {LAST: newest[..., -1], **{name: changes[..., -1 - i] for i, name in enumerate(CHANGE)}}
 
 
+def past_row(known: np.ndarray, steps: int = 1) -> dict[tuple[str, str], np.ndarray]:
+    """The same while no target comes."""
+    return past_columns(known, np.full((steps, len(known)), np.nan))
+
+
 def _running(known, y):
     """[T, CHANGES + 1], the newest targets before each step."""
     there = ~np.isnan(y)

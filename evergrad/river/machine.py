@@ -2,14 +2,13 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 import evergrad as eg
 from evergrad import driver
@@ -45,17 +44,20 @@ class Inside(eqx.Module):
 
 
 class Machine:
-    """The functions for one `Settings`. A state goes in and comes out as a flat list of arrays, which calls quickest."""
+    """The functions for one `Settings`. A state is a flat list of arrays here, which calls quickest."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
         key = jax.random.key(0)
         self.shapes = jax.eval_shape(self._start, key)
         self.treedef = jax.tree.structure(self.shapes)
-        self.start = lambda key: jax.tree.leaves(self._start(key))
         self.look = jax.jit(self._look)
         self.learn = jax.jit(self._learn, donate_argnums=0)
         self.series = jax.jit(self._series, donate_argnums=0)
+
+    def start(self, key: Array) -> list[Array]:
+        # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
+        return self.unpack(self.pack(jax.tree.leaves(self._start(key))))
 
     def inside(self, leaves: list[Array]) -> Inside:
         return jax.tree.unflatten(self.treedef, leaves)

@@ -36,7 +36,7 @@ class Pending:
         return len(self.samples)
 
     def asked_again(self) -> Sample:
-        """The newest sample. Should it turn out to be two that look alike, the second target finds it among the passed."""
+        """The newest sample. Should these be two that look alike, the second target finds it among the passed."""
         self.passed.append(self.samples[-1].key)
         return self.samples[-1]
 

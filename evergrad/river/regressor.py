@@ -49,7 +49,7 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         return self._predict_one(x)
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. NaN in y is a missing target."""
+        """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. NaN in y is missing."""
         self._learn_rows(arrays.row_columns(X), check_numbers(y))
 
     def predict_many(self, X: Any) -> Any:
@@ -63,7 +63,7 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         return self
 
     def run(self, X: Any, y: Any) -> np.ndarray:
-        """`partial_fit`, and the predictions that were made before learning from each target: progressive validation."""
+        """`partial_fit`, and the predictions made before learning from each target: progressive validation."""
         y = check_numbers(y)
         columns = arrays.series_columns(X, self._lanes)
         return self._run(columns, y.reshape(len(y), -1)).reshape(y.shape)

@@ -1,7 +1,6 @@
 """One safetensors file: arrays as tensors, the rest as JSON in its metadata. Nothing in it is ever executed."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from safetensors.numpy import save_file
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
+from evergrad.files import written_whole
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
@@ -18,16 +18,11 @@ VERSION = 1
 
 
 def save(learner: Any, path: str | Path) -> None:
-    """Written beside and then renamed, so that a file of that name is always whole."""
     path, tensors = Path(path), {}
     content = {"class": type(learner).__name__, "state": _plain(vars(learner), tensors)}
     metadata = {"format": FORMAT, "version": str(VERSION), "content": json.dumps(content)}
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with written_whole(path) as beside:
         save_file(tensors, beside, metadata)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def load(cls: type, path: str | Path) -> Any:
@@ -65,7 +60,7 @@ def _plain(value: Any, tensors: dict[str, np.ndarray]) -> Any:
         return {"float": repr(value)}
     if isinstance(value, np.ndarray):
         name = str(len(tensors))
-        tensors[name] = np.ascontiguousarray(value)
+        tensors[name] = np.array(value, order="C")
         return {"array": name}
     for kind, (of, parts) in _CONTAINERS.items():
         if isinstance(value, of):

@@ -1,5 +1,6 @@
 """From named features to slots of a vector: features and categories get the next free slot when they first appear."""
 
+import datetime as dt
 import math
 import numbers
 from collections.abc import Hashable, Mapping
@@ -17,8 +18,8 @@ class Slots:
     """Which feature is where.
 
     A number takes one slot, and its first value becomes that slot's origin, subtracted in float64 before anything is
-    rounded to float32. A string takes one slot per category, 1 in its own and 0 in the others. None, NaN and an absent
-    feature are NaN: missing.
+    rounded to float32; a date is a number of seconds. A string takes one slot per category, 1 in its own and 0 in the
+    others. None, NaN and an absent feature are NaN: missing.
     """
 
     def __init__(self) -> None:
@@ -141,9 +142,18 @@ class Slots:
     def _unusual(self, name, value):
         if value is None or isinstance(value, str):
             return value
+        if isinstance(value, dt.date):
+            return _seconds(value)
         refuse_unless(
             isinstance(value, numbers.Real | np.bool_),
-            f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) or None. "
-            "Turn it into one of these, for instance a date into its hour and its weekday.",
+            f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) or "
+            "None, or dates. Turn it into one of these.",
         )
         return float(value)
+
+
+def _seconds(date: dt.date) -> float:
+    """Since 1970."""
+    if not isinstance(date, dt.datetime):
+        return (date - dt.date(1970, 1, 1)).total_seconds()
+    return (date - dt.datetime(1970, 1, 1, tzinfo=date.tzinfo)).total_seconds()
