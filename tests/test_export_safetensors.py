@@ -72,9 +72,10 @@ def test_imported_models_go_on_learning(tmp_path):
     file, _ = export_safetensors(make(eg.LSTM), tmp_path / "model.safetensors")
     learner = eg.Learner(import_safetensors(file), eg.OK(rank=2, window=4), optax.adam(1e-2))
     rng = np.random.default_rng(0)
-    xs, ys = rng.normal(size=(300, 1, 3)).astype(np.float32), np.tile(np.arange(4, dtype=np.int32), 75)[:, None]
+    xs = rng.normal(size=(600, 1, 3)).astype(np.float32)
+    ys = xs.argmax(-1).astype(np.int32)
     _, out = learner.run(learner.init(batch=1, key=jax.random.key(0)), xs, ys)
-    assert out.losses[-50:].mean() < 0.7 * out.losses[:50].mean()
+    assert out.losses[-100:].mean() < 0.7 * out.losses[:100].mean()
 
 
 def test_the_ending_says_which(tmp_path):

@@ -134,7 +134,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         y = np.asarray(y)
         labels = [self._check_label(v, missing=True) for v in y.ravel().tolist()]
         self._check_one_kind(labels)
-        shape = (len(y), y.size // max(len(y), 1))
+        shape = (len(y), y[:1].size)
         columns = self._check_series(arrays.series_columns(X, self._lanes), shape)
         ids = self._ids(labels).reshape(shape)
         names, self._last = history.last_class_columns(self._last_known(shape[1]), ids)

@@ -49,18 +49,23 @@ class Machine:
     def __init__(self, settings: Settings):
         self.settings = settings
         key = jax.random.key(0)
-        self.shapes = jax.eval_shape(self._start, key)
-        self.treedef = jax.tree.structure(self.shapes)
+        shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
+        self.is_key = [jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
         self.look = jax.jit(self._look)
         self.learn = jax.jit(self._learn, donate_argnums=0)
         self.series = jax.jit(self._series, donate_argnums=0)
 
     def start(self, key: Array) -> list[Array]:
         # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
-        return self.unpack(self.pack(jax.tree.leaves(self._start(key))))
+        return self.unpack(self.pack(self.leaves(self._start(key))))
 
     def inside(self, leaves: list[Array]) -> Inside:
-        return jax.tree.unflatten(self.treedef, leaves)
+        wrapped = [jax.random.wrap_key_data(a) if key else a for a, key in zip(leaves, self.is_key, strict=True)]
+        return jax.tree.unflatten(self.treedef, wrapped)
+
+    def leaves(self, inside: Inside) -> list[Array]:
+        leaves = jax.tree.leaves(inside)
+        return [jax.random.key_data(a) if key else a for a, key in zip(leaves, self.is_key, strict=True)]
 
     def _model(self, key):
         s = self.settings
@@ -97,7 +102,7 @@ class Machine:
         inside = self.inside(leaves)
         target, part = self._prepare(inside.linear, z, target, weight)
         state, _ = self._drive(inside.state, 1, z[None], target[None], weight[None])
-        return jax.tree.leaves(Inside(jax.vmap(scaler.update)(inside.scaler, raw), part, state))
+        return self.leaves(Inside(jax.vmap(scaler.update)(inside.scaler, raw), part, state))
 
     def _series(self, leaves, steps, raws, targets, weights):
         """Looking and learning, `steps` times: the state after it, and the prediction made before learning, at each.
@@ -116,7 +121,7 @@ class Machine:
         front, (z, target, told) = jax.lax.scan(step, (inside.scaler, inside.linear), (raws, targets, weights))
         state, out = self._drive(inside.state, steps, z, target, weights)
         out = out if told is None else told[0] + told[1] * out[..., 0]
-        return jax.tree.leaves(Inside(*front, state)), out
+        return self.leaves(Inside(*front, state)), out
 
     def _prepare(self, part, z, target, weight):
         """What the network is to learn, and the linear part after learning."""
@@ -145,13 +150,10 @@ class Machine:
 
     def pack(self, leaves: list[Array]) -> list[np.ndarray]:
         """Plain arrays, from which `unpack` makes the same state again."""
-        return [np.array(jax.random.key_data(a) if _is_key(a) else a) for a in leaves]
+        return [np.array(a) for a in leaves]
 
     def unpack(self, arrays: list[np.ndarray]) -> list[Array]:
-        shapes = jax.tree.leaves(self.shapes)
-        return [
-            jax.random.wrap_key_data(a) if _is_key(b) else jnp.array(a) for a, b in zip(arrays, shapes, strict=True)
-        ]
+        return [jnp.array(a) for a in arrays]
 
     def grow(self, arrays: list[np.ndarray], larger: "Machine", seed: int) -> list[np.ndarray]:
         """The same packed state with more slots or with more classes: what is new is as at a start."""
@@ -159,10 +161,6 @@ class Machine:
         place = old.slots if new.slots > old.slots else old.classes
         fresh = larger.pack(larger.start(jax.random.key(seed)))
         return [_embed(a, b, place) for a, b in zip(arrays, fresh, strict=True)]
-
-
-def _is_key(a):
-    return jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)
 
 
 def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:

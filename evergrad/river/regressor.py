@@ -66,7 +66,7 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         """`partial_fit`, and the predictions made before learning from each target: progressive validation."""
         y = check_numbers(y)
         columns = arrays.series_columns(X, self._lanes)
-        return self._run(columns, y.reshape(len(y), -1)).reshape(y.shape)
+        return self._run(columns, y.reshape(len(y), y[:1].size)).reshape(y.shape)
 
     def predict(self, X: Any) -> np.ndarray:
         """The next samples in a row, from the targets known now. Leaves the model as it is."""

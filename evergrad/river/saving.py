@@ -48,7 +48,10 @@ def load(cls: type, path: str | Path) -> Any:
         f"{path} holds an {content['class']}, not an {cls.__name__}: load it with that.",
     )
     learner = cls()
-    vars(learner).update(_object(content["state"], tensors))
+    try:
+        vars(learner).update(_object(content["state"], tensors))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): save the model again.") from None
     return learner
 
 
