@@ -26,7 +26,11 @@ def stream():
     rng = np.random.default_rng(SEED)
     t = np.arange(SAMPLES + AHEAD)
     regime = np.searchsorted(CHANGES, t, side="right")
-    period, amplitude, level = np.array([25, 14, 40])[regime], np.array([1, 2, 1.5])[regime], np.array([0, 1, -2])[regime]
+    period, amplitude, level = (
+        np.array([25, 14, 40])[regime],
+        np.array([1, 2, 1.5])[regime],
+        np.array([0, 1, -2])[regime],
+    )
     phase = np.cumsum(2 * np.pi / period)
     wave = level + amplitude * np.sign(np.sin(phase)) * np.abs(np.sin(phase)) ** 0.5 + 0.05 * rng.normal(size=len(t))
     return [({"reading": a}, b) for a, b in zip(wave[:-AHEAD].tolist(), wave[AHEAD:].tolist(), strict=True)]
@@ -46,13 +50,20 @@ def main(path: Path) -> None:
     draw({name: np.array(values) for name, values in errors.items()}, path)
     for name, values in errors.items():
         parts = np.split(np.array(values), CHANGES)
-        print(f"{name}: mean error in the last 200 samples of each part", [round(float(p[-200:].mean()), 3) for p in parts])
+        print(
+            f"{name}: mean error in the last 200 samples of each part",
+            [round(float(p[-200:].mean()), 3) for p in parts],
+        )
 
 
 def draw(errors, path):
     smooth = lambda a: np.convolve(a, np.ones(50) / 50, "valid")  # noqa: E731
     figure, axis = plt.subplots(figsize=(7.5, 3.2))
-    looks = {"persistence": ("#9aa5b1", "persistence"), "frozen": ("#c8553d", "stopped learning"), "live": ("#1b6ca8", "learns on")}
+    looks = {
+        "persistence": ("#9aa5b1", "persistence"),
+        "frozen": ("#c8553d", "stopped learning"),
+        "live": ("#1b6ca8", "learns on"),
+    }
     for name, (colour, label) in looks.items():
         axis.plot(np.arange(49, SAMPLES), smooth(errors[name]), color=colour, label=label, linewidth=1.4)
     for change in CHANGES:

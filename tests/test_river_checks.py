@@ -6,7 +6,10 @@ from river import checks, compose, datasets, evaluate, metrics, preprocessing
 import evergrad as eg
 from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor
 
-MODELS = {kind.__name__: kind(units=3, estimator=eg.RTRL()) for kind in (OnlineRNNRegressor, OnlineRNNClassifier, OnlineRNNForecaster)}
+MODELS = {
+    kind.__name__: kind(units=3, estimator=eg.RTRL())
+    for kind in (OnlineRNNRegressor, OnlineRNNClassifier, OnlineRNNForecaster)
+}
 
 
 @pytest.mark.parametrize(

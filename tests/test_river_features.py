@@ -131,7 +131,9 @@ def test_scikit_learn_habits():
     before = pickle.dumps(regressor)
     regressor.predict(X)
     assert pickle.dumps(regressor) == before
-    classifier = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL()).partial_fit(X, X[:, 0] > 0, classes=[False, True])
+    classifier = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL()).partial_fit(
+        X, X[:, 0] > 0, classes=[False, True]
+    )
     assert (classifier.predict(X[:50]) == (X[:50, 0] > 0)).mean() > 0.8
     np.testing.assert_allclose(classifier.predict_proba(X[:5]).sum(1), 1)
 
@@ -167,7 +169,12 @@ def test_bad_input_is_refused_and_the_model_is_as_it_was(call, message):
 
 
 @pytest.mark.parametrize(
-    ("label", "message"), [(3, "a number, and labels were a string"), (True, "a bool, and labels were a string"), (None, "a label is a string")]
+    ("label", "message"),
+    [
+        (3, "a number, and labels were a string"),
+        (True, "a bool, and labels were a string"),
+        (None, "a label is a string"),
+    ],
 )
 def test_labels_of_another_type_are_refused(label, message):
     model = taught(OnlineRNNClassifier)

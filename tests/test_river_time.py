@@ -1,5 +1,7 @@
 """Time goes on once a sample, whoever comes first: predict, learn, both, late, or not at all."""
 
+import itertools
+
 import numpy as np
 import pytest
 from river import evaluate, metrics
@@ -26,7 +28,7 @@ def hidden(model):
 
 def test_predicting_or_asking_twice_changes_nothing_of_what_is_learned():
     plain, asked, many = regressor(), regressor(), regressor()
-    for a, b in zip(SERIES[:40], SERIES[1:41], strict=True):
+    for a, b in itertools.pairwise(SERIES[:41]):
         x = {"v": a}
         asked.predict_one(x)
         assert many.predict_one(x) == many.predict_one(x)
@@ -94,7 +96,8 @@ def test_a_target_that_comes_after_a_later_one_is_learned_too():
 
 def test_a_whole_series_is_learned_as_if_sample_by_sample():
     X, y = np.array(SERIES[:-1])[:, None], np.array(SERIES[1:])
-    one, whole = regressor(), regressor()
+    settings = {"estimator": eg.OK(rank=2, window=4)}  # both ways of filling and folding a window
+    one, whole = regressor(**settings), regressor(**settings)
     predictions = []
     for x, target in zip(X[:, 0].tolist(), y.tolist(), strict=True):
         predictions.append(one.predict_one({0: x}))
@@ -132,12 +135,12 @@ def test_a_forecast_changes_nothing_and_its_first_step_is_the_prediction():
 
 def test_second_samples_compile_nothing():
     model = regressor()
-    for a, b in zip(SERIES[:5], SERIES[1:6], strict=True):
+    for a, b in itertools.pairwise(SERIES[:40]):
         model.predict_one({"v": a})
         model.learn_one({"v": a}, b)
     machine = model._session.machine
     counts = [f._cache_size() for f in (machine.look, machine.learn)]
-    for a, b in zip(SERIES[5:60], SERIES[6:61], strict=True):
+    for a, b in itertools.pairwise(SERIES[40:100]):
         model.predict_one({"v": a})
         model.learn_one({"v": a}, b)
     assert [f._cache_size() for f in (machine.look, machine.learn)] == counts

@@ -17,6 +17,7 @@ from evergrad.river import linear, scaler
 from evergrad.tasks.base import Data, Sequence
 
 CELLS = {"lstm": eg.LSTM, "gru": eg.GRU, "rnn": eg.RNN, "rhn": eg.RHN}
+SMALL = 1024  # entries
 OPTIMISERS = {"adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
 
 
@@ -43,16 +44,40 @@ class Inside(eqx.Module):
     state: driver.State
 
 
+class Buffers:
+    """Small arrays joined to one of each type: a compiled call costs some microseconds for every array in and out."""
+
+    def __init__(self, shapes: list[jax.ShapeDtypeStruct]):
+        self.shapes = shapes
+        self.large = [i for i, a in enumerate(shapes) if a.size > SMALL]
+        small = [i for i, a in enumerate(shapes) if a.size <= SMALL]
+        types = sorted({a.dtype for a in shapes}, key=str)
+        self.groups = [group for t in types if (group := [i for i in small if shapes[i].dtype == t])]
+
+    def join(self, arrays: list[Array]) -> list[Array]:
+        joined = [jnp.concatenate([arrays[i].reshape(-1) for i in group]) for group in self.groups]
+        return [*joined, *(arrays[i] for i in self.large)]
+
+    def split(self, buffers: list[Array]) -> list[Array]:
+        found = dict(zip(self.large, buffers[len(self.groups) :], strict=True))
+        for group, buffer in zip(self.groups, buffers, strict=False):
+            ends = np.cumsum([self.shapes[i].size for i in group])
+            parts = jnp.split(buffer, ends[:-1])
+            found.update((i, part.reshape(self.shapes[i].shape)) for i, part in zip(group, parts, strict=True))
+        return [found[i] for i in range(len(self.shapes))]
+
+
 class Machine:
-    """The functions for one `Settings`. A state is a flat list of arrays here, which calls quickest."""
+    """The functions for one `Settings`. A state is a short list of arrays here, which calls quickest."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
         self.is_key = [jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
+        self.buffers = Buffers(jax.eval_shape(self._plain, jax.eval_shape(self._start, key)))
         self.look = jax.jit(self._look)
-        self.learn = jax.jit(self._learn, donate_argnums=0)
+        self.learn = jax.jit(self._learn, donate_argnums=0, static_argnames="full")
         self.series = jax.jit(self._series, donate_argnums=0)
 
     def start(self, key: Array) -> list[Array]:
@@ -60,12 +85,15 @@ class Machine:
         return self.unpack(self.pack(self.leaves(self._start(key))))
 
     def inside(self, leaves: list[Array]) -> Inside:
-        wrapped = [jax.random.wrap_key_data(a) if key else a for a, key in zip(leaves, self.is_key, strict=True)]
-        return jax.tree.unflatten(self.treedef, wrapped)
+        plain = zip(self.buffers.split(leaves), self.is_key, strict=True)
+        return jax.tree.unflatten(self.treedef, [jax.random.wrap_key_data(a) if key else a for a, key in plain])
 
     def leaves(self, inside: Inside) -> list[Array]:
-        leaves = jax.tree.leaves(inside)
-        return [jax.random.key_data(a) if key else a for a, key in zip(leaves, self.is_key, strict=True)]
+        return self.buffers.join(self._plain(inside))
+
+    def _plain(self, inside):
+        leaves = zip(jax.tree.leaves(inside), self.is_key, strict=True)
+        return [jax.random.key_data(a) if key else a for a, key in leaves]
 
     def _model(self, key):
         s = self.settings
@@ -97,11 +125,19 @@ class Machine:
             out = base + unit * out[:, 0]
         return z, hidden, out
 
-    def _learn(self, leaves, z, raw, target, weight):
-        """The state after learning from samples that were looked at as z. A target is a change, or a class."""
+    def _learn(self, leaves, z, raw, target, weight, *, full):
+        """The state after learning from samples that were looked at as z. A target is a change, or a class.
+
+        `full` says whether the window is: known to the caller, it need not be a condition, past which all is copied.
+        """
         inside = self.inside(leaves)
         target, part = self._prepare(inside.linear, z, target, weight)
-        state, _ = self._drive(inside.state, 1, z[None], target[None], weight[None])
+        if self.settings.estimator.stride == 1:
+            data = Data(z, target, jnp.zeros(weight.shape, bool), weight)
+            update = self._learner(inside.state.model)._update
+            state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
+        else:
+            state, _ = self._drive(inside.state, 1, z[None], target[None], weight[None])
         return self.leaves(Inside(jax.vmap(scaler.update)(inside.scaler, raw), part, state))
 
     def _series(self, leaves, steps, raws, targets, weights):
@@ -150,10 +186,10 @@ class Machine:
 
     def pack(self, leaves: list[Array]) -> list[np.ndarray]:
         """Plain arrays, from which `unpack` makes the same state again."""
-        return [np.array(a) for a in leaves]
+        return [np.array(a) for a in self.buffers.split(leaves)]
 
     def unpack(self, arrays: list[np.ndarray]) -> list[Array]:
-        return [jnp.array(a) for a in arrays]
+        return self.buffers.join([jnp.array(a) for a in arrays])
 
     def grow(self, arrays: list[np.ndarray], larger: "Machine", seed: int) -> list[np.ndarray]:
         """The same packed state with more slots or with more classes: what is new is as at a start."""

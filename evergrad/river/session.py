@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from evergrad import driver
 from evergrad.checks import DivergedError
 from evergrad.river.machine import Machine, Settings, machine
 from evergrad.river.pending import KEPT, Pending, Sample
@@ -24,6 +25,7 @@ class Session:
         self.seed = seed
         self.machine: Machine = machine(settings)
         self.leaves: list[Any] = self.machine.start(jax.random.key(seed))
+        self.taken = 0  # steps
         self.pending = Pending()
         self.hidden: Any = None  # after the newest sample that waits; None: as in the state, since none does
         self.asked: Hashable | None = None  # the newest sample, if nothing was learned since
@@ -69,7 +71,7 @@ class Session:
         return Sample(key, raw, last, self.machine.look(self.leaves, None, raw)[0], None)
 
     def learn(self, sample: Sample, target: np.ndarray, weight: np.ndarray) -> None:
-        self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, weight)
+        self._step(sample, target, weight)
         self.asked = None
         if not self.pending:
             self.hidden = None
@@ -86,6 +88,7 @@ class Session:
             for a, fill in ((raws, np.nan), (targets, 0), (weights, 0))
         )
         self.leaves, out = self.machine.series(self.leaves, np.int32(steps), raws, targets, weights)
+        self.taken += steps
         return self._finite(np.asarray(out)[:steps])
 
     def grow(self, *, slots: int, classes: int) -> None:
@@ -104,12 +107,17 @@ class Session:
     def _pass(self, sample):
         lanes = self.settings.lanes
         target = np.zeros(lanes, np.int32 if self.settings.classes else np.float32)
-        self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, np.zeros(lanes, np.float32))
+        self._step(sample, target, np.zeros(lanes, np.float32))
+
+    def _step(self, sample, target, weight):
+        full = driver.full_after(self.settings.estimator, self.taken)
+        self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, weight, full=full)
+        self.taken += 1
 
     def _finite(self, out):
         if not np.isfinite(out).all():
             raise DivergedError(
-                f"a prediction became non-finite after {int(self.machine.inside(self.leaves).state.time)} samples with "
+                f"a prediction became non-finite after {self.taken} samples with "
                 f"{self.settings.estimator!r}. Try a lower learning_rate (now {self.settings.learning_rate}), or an "
                 "estimator with less noise (a larger rank or window).",
                 self.leaves,
@@ -132,6 +140,7 @@ class Session:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.seed, self.machine = state["seed"], machine(state["settings"])
         self.leaves = self.machine.unpack(state["arrays"])
+        self.taken = int(self.machine.inside(self.leaves).state.time)
         self.pending = Pending()
         self.pending.samples.extend(Sample(*sample) for sample in state["pending"])
         self.pending.passed.extend(state["passed"])
