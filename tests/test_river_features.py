@@ -44,10 +44,10 @@ def test_a_feature_that_appears_leaves_the_predictions_without_it_as_they_were()
 def test_slots_come_in_powers_of_two():
     model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
     sizes = set()
-    for t in range(40):
+    for t in range(12):
         model.learn_one({f"f{i}": 1.0 * t for i in range(t)}, float(t))
         sizes.add(model._session.settings.slots)
-    assert sizes == {4, 8, 16, 32, 64}
+    assert sizes == {4, 8, 16}
 
 
 def test_new_features_are_learned_from():
@@ -131,9 +131,8 @@ def test_scikit_learn_habits():
     before = pickle.dumps(regressor)
     regressor.predict(X)
     assert pickle.dumps(regressor) == before
-    classifier = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL()).partial_fit(
-        X, X[:, 0] > 0, classes=[False, True]
-    )
+    classifier = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL(), learning_rate=1e-2)
+    classifier.partial_fit(X, X[:, 0] > 0, classes=[False, True])
     assert (classifier.predict(X[:50]) == (X[:50, 0] > 0)).mean() > 0.8
     np.testing.assert_allclose(classifier.predict_proba(X[:5]).sum(1), 1)
 

@@ -32,7 +32,7 @@ def teach(model, first, last):
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
 def model(request):
-    model = request.param(units=3, seed=1, estimator=eg.OK(rank=2, window=3))
+    model = request.param(units=3, seed=1, estimator=eg.UORO())
     teach(model, 0, 30)
     if not isinstance(model, OnlineRNNForecaster):
         model.predict_one({"a": 0.5})  # waits for its target
@@ -101,7 +101,7 @@ def test_files_that_cannot_be_read_say_why(model, tmp_path):
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path):
-    model = OnlineRNNRegressor(units=3, seed=0)
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.UORO())
     model.learn_one({"a": 1.0}, 1.0)
     model.save(tmp_path / "m.safetensors")
     before = (tmp_path / "m.safetensors").read_bytes()

@@ -158,13 +158,13 @@ class StreamLearner(abc.ABC):
 
 
 def check_shapes(columns: Columns, shape: tuple[int, int]) -> None:
+    refuse_unless(shape[0] > 0, "there are no rows: nothing to learn from, nothing to predict.")
     for name, column in columns.items():
         refuse_unless(
             column.shape == shape,
             f"feature {name!r} has {column.shape[0]} steps of {column.shape[1]} lanes and y {shape[0]} of {shape[1]}: "
             "they must agree.",
         )
-    refuse_unless(shape[0] > 0, "there are no rows: nothing to learn from, nothing to predict.")
 
 
 def row_key(columns: Columns) -> str:
