@@ -4,7 +4,7 @@ import abc
 import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -95,23 +95,23 @@ class StreamLearner(abc.ABC):
         return self._slots.check(x)
 
     def _encode_one(self, found: dict[Hashable, float | str], past: Mapping[Hashable, Any]) -> np.ndarray:
-        """[1, d] float32."""
+        """[1, d]."""
         found = {**found, **past}
         self._slots.add(found)
         raw = np.full((1, self._ready(1)), np.nan)
         self._slots.write(found, raw[0])
-        return raw.astype(np.float32)
+        return raw
 
     def _encode_columns(
         self, columns: Mapping[Hashable, np.ndarray], past: Mapping[Hashable, np.ndarray]
     ) -> np.ndarray:
-        """[T, B, d] float32 of columns [T, B] that were checked."""
+        """[T, B, d] of columns [T, B] that were checked."""
         columns = {**columns, **past}
         self._slots.add_columns(columns)
         shape = next(iter(columns.values())).shape
         raws = np.full((*shape, self._ready(shape[1])), np.nan)
         self._slots.write_columns(columns, raws)
-        return raws.astype(np.float32)
+        return raws
 
     def _encode_known(self, columns: Columns, past: Columns) -> np.ndarray:
         """The same of features that were seen before; others are left out and nothing changes."""
@@ -119,14 +119,14 @@ class StreamLearner(abc.ABC):
         shape = next(iter(columns.values())).shape
         raws = np.full((*shape, self._session.settings.slots), np.nan)
         self._slots.write_columns(columns, raws)
-        return raws.astype(np.float32)
+        return raws
 
     def save(self, path: str | Path) -> None:
         """Everything, into one safetensors file, from which `load` goes on exactly."""
         saving.save(self, path)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> "StreamLearner":
         return saving.load(cls, path)
 
     def _step_of(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> Sample:

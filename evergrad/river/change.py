@@ -45,7 +45,7 @@ class ChangeLearner(StreamLearner):
         """Targets y [B] of one step, NaN where missing."""
         change = y - sample.last
         there = ~np.isnan(change)
-        self._session.learn(sample, np.where(there, change, 0).astype(np.float32), there.astype(np.float32))
+        self._session.learn(sample, np.where(there, change, 0), there)
         self._known = history.push(self._targets_known(len(y)), y)
 
     def _learn_rows(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> None:
@@ -70,7 +70,7 @@ class ChangeLearner(StreamLearner):
         last = past[history.LAST]
         change = y - last
         there = ~np.isnan(change)
-        out = self._session.series(raws, np.where(there, change, 0).astype(np.float32), there.astype(np.float32))
+        out = self._session.series(raws, np.where(there, change, 0), there)
         self._known = history.after(known, y)
         return _prediction(last, out)
 

@@ -139,12 +139,12 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         ids = self._ids(labels).reshape(shape)
         names, self._last = history.last_class_columns(self._last_known(shape[1]), ids)
         raws = self._encode_columns(columns, {history.LAST_CLASS: names})
-        out = self._session.series(raws, np.maximum(ids, 0), (ids >= 0).astype(np.float32))
+        out = self._session.series(raws, np.maximum(ids, 0), ids >= 0)
         return self._shares(out)
 
     def _learn(self, sample: Sample, ids: np.ndarray) -> None:
         there = ids >= 0
-        self._session.learn(sample, np.maximum(ids, 0), there.astype(np.float32))
+        self._session.learn(sample, np.maximum(ids, 0), there)
         self._last = np.where(there, ids, self._last_known(len(ids)))
 
     def _last_known(self, lanes: int) -> np.ndarray:

@@ -71,9 +71,9 @@ def _absorb(weight, root, features, error, trust):
 
 def _hold(weight, root, count):
     """The pull of w to 0 would be forgotten too: it is renewed, one weight at a time in turn."""
-    one = jnp.arange(len(weight)) == count % len(weight)
+    one = jnp.arange(len(weight), dtype=count.dtype) == count % len(weight)
     pull = RIDGE * (1 - FORGET) * len(weight)
-    return _absorb(weight, root, jnp.where(one, 1.0, 0.0), -jnp.sum(jnp.where(one, weight, 0)), pull)
+    return _absorb(weight, root, jnp.asarray(one, weight.dtype), -jnp.sum(jnp.where(one, weight, 0)), pull)
 
 
 def _with_one(z):

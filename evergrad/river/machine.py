@@ -34,6 +34,7 @@ class Settings:
     lanes: int
     slots: int
     classes: int
+    dtype: str = dataclasses.field(default_factory=lambda: str(jnp.result_type(float)))  # float64 with JAX's x64
 
 
 class Inside(eqx.Module):

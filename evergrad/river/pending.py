@@ -15,7 +15,7 @@ class Sample:
     """One time step of all lanes, as it was looked at."""
 
     key: Hashable  # of the features as given, without those of past targets
-    raw: np.ndarray  # [B, d] float32, NaN where missing
+    raw: np.ndarray  # [B, d], NaN where missing
     last: np.ndarray  # [B] the last target known then, NaN before the first
     z: Any  # [B, d] standardised, on the device
     before: Any  # [B, m] the hidden state it was looked at from; None: the network's own

@@ -22,7 +22,7 @@ def start(slots: int) -> Scaler:
 
 def update(scaler: Scaler, raw: Float[Array, " d"]) -> Scaler:
     present = ~jnp.isnan(raw)
-    count = scaler.count + present
+    count = scaler.count + jnp.asarray(present, raw.dtype)
     rate = jnp.where(present, running_rate(count), 0)
     off = jnp.where(present, raw, 0) - scaler.mean
     mean = scaler.mean + rate * off

@@ -46,6 +46,7 @@ class Session:
 
     def predict(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Of one sample of every lane, [B, d], which from then on waits for its target."""
+        raw = raw.astype(self.settings.dtype)
         z, hidden, out = self.machine.look(self.leaves, self.hidden, raw)
         out = self._finite(np.asarray(out))
         self.pending.samples.append(Sample(key, raw, last, z, self.hidden))
@@ -56,7 +57,8 @@ class Session:
 
     def ask(self, raw: np.ndarray, hidden: Any = None) -> tuple[np.ndarray, Any]:
         """A prediction, and the hidden state to ask on from, leaving everything as it is."""
-        _, hidden, out = self.machine.look(self.leaves, self.hidden if hidden is None else hidden, raw)
+        hidden = self.hidden if hidden is None else hidden
+        _, hidden, out = self.machine.look(self.leaves, hidden, raw.astype(self.settings.dtype))
         return self._finite(np.asarray(out)), hidden
 
     def take(self, key: Hashable) -> Sample | None:
@@ -68,6 +70,7 @@ class Session:
 
     def look(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> Sample:
         """A step to learn from that was never predicted."""
+        raw = raw.astype(self.settings.dtype)
         return Sample(key, raw, last, self.machine.look(self.leaves, None, raw)[0], None)
 
     def learn(self, sample: Sample, target: np.ndarray, weight: np.ndarray) -> None:
@@ -85,7 +88,11 @@ class Session:
         room = max(256, 1 << (steps - 1).bit_length())
         raws, targets, weights = (
             np.concatenate([a, np.full((room - steps, *a.shape[1:]), fill, a.dtype)])
-            for a, fill in ((raws, np.nan), (targets, 0), (weights, 0))
+            for a, fill in (
+                (raws.astype(self.settings.dtype), np.nan),
+                (self._numbers(targets), 0),
+                (weights.astype(self.settings.dtype), 0),
+            )
         )
         self.leaves, out = self.machine.series(self.leaves, np.int32(steps), raws, targets, weights)
         self.taken += steps
@@ -105,14 +112,17 @@ class Session:
             sample.z = np.pad(np.asarray(sample.z), ((0, 0), (0, more)))
 
     def _pass(self, sample):
-        lanes = self.settings.lanes
-        target = np.zeros(lanes, np.int32 if self.settings.classes else np.float32)
-        self._step(sample, target, np.zeros(lanes, np.float32))
+        nothing = np.zeros(self.settings.lanes)
+        self._step(sample, nothing, nothing)
 
     def _step(self, sample, target, weight):
         full = driver.full_after(self.settings.estimator, self.taken)
+        target, weight = self._numbers(target), weight.astype(self.settings.dtype)
         self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, weight, full=full)
         self.taken += 1
+
+    def _numbers(self, targets):
+        return targets.astype(np.int32 if self.settings.classes else self.settings.dtype)
 
     def _finite(self, out):
         if not np.isfinite(out).all():
