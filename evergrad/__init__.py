@@ -1,29 +1,27 @@
-"""Untruncated gradients for recurrent networks, online."""
+"""Untruncated gradients for recurrent networks, online.
 
-from evergrad.adapters import from_equinox as from_equinox, from_flax as from_flax
-from evergrad.cells import (
-    GRU as GRU,
-    LSTM as LSTM,
-    RHN as RHN,
-    RNN as RNN,
-    Cell as Cell,
-    KroneckerCell as KroneckerCell,
-)
-from evergrad.checks import DivergedError as DivergedError, InputError as InputError
-from evergrad.driver import Output as Output, State as State
-from evergrad.estimators import (
-    KF as KF,
-    KTP as KTP,
-    OK as OK,
-    RTRL as RTRL,
-    TBPTT as TBPTT,
-    UORO as UORO,
-    Estimator as Estimator,
-)
-from evergrad.gradients import gradients as gradients
-from evergrad.learner import Learner as Learner
-from evergrad.low_rank import optimal_low_rank as optimal_low_rank, optimal_variance as optimal_variance
-from evergrad.model import Model as Model
-from evergrad.readouts import Linear as Linear, Readout as Readout, Softmax as Softmax
+The public names are those of `evergrad.public`; they are loaded when one is asked for, so that `evergrad --help` answers
+without importing JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evergrad.public import *  # noqa: F403
 
 __version__ = "0.1.0"
+
+
+def _public():
+    return importlib.import_module("evergrad.public")
+
+
+def __getattr__(name):
+    if name.startswith("_") or name not in _public().__all__:
+        raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
+    return getattr(_public(), name)
+
+
+def __dir__():
+    return sorted({*globals(), *_public().__all__})

@@ -101,7 +101,7 @@ def check_resets(resets: Any, lead: tuple[int, ...]) -> None:
         return
     refuse_unless(
         resets.dtype == np.bool_ and resets.shape == lead,
-        f"reset is {_shape(resets)}: pass a bool array of shape {list(lead)}, True where a stream starts anew, or None.",
+        f"reset is {_shape(resets)}: pass a bool array of shape {list(lead)}, True where a stream starts, or None.",
     )
 
 
@@ -127,7 +127,7 @@ def _check_ids(ids: Any, count: int, name: str, of: str) -> None:
     ids = np.asarray(ids)
     low, high = int(ids.min()), int(ids.max())
     refuse_unless(
-        0 <= low and high < count,
+        low >= 0 and high < count,
         f"{name} has ids from {low} to {high}, but {of} is {count}, so ids run from 0 to {count - 1}: "
         "renumber the symbols or enlarge the model.",
     )

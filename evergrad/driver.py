@@ -55,18 +55,19 @@ def drive(
     state: State,
     source: Source,
     position: Any,
-    steps: int | Int[Array, ""],
+    steps: int,
     *,
+    limit: Array | None = None,
     keep: Callable[[Output], Any],
-    capacity: int | None = None,
     results: Any = None,
     consume: Callable[[State, Any, Array, Model], Any],
 ) -> tuple[State, Any, Any, Any]:
     """Takes `steps` steps from a source: the state, the position, `keep(output)` of every step, and the results.
 
+    With a `limit` it stops after so many of them, and the rest of what is kept stays zero.
+
     `consume(state, results, t, gradient)` gets, at the last step t of every stride, the gradient of the mean loss over
-    streams summed over the stride's steps, and returns the new state and results. `steps` may be traced if a
-    `capacity`, at least as large, says how many outputs there is room for.
+    streams summed over the stride's steps, and returns the new state and results.
 
     A window is folded between inner loops rather than under a condition at every step, so that the influence, the
     largest array there is, is never copied past a condition.
@@ -76,7 +77,7 @@ def drive(
         t, state, position, kept, results = carry
         data, position = source.emit(position)
         state, out, delta, readout = _observe(estimator, state, data)
-        position = source.hear(position, out.losses)
+        position = source.hear(position, out.losses, state.model)
         kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
         if estimator.stride == 1:
             state, results = consume(state, results, t, _gradient(estimator, state, delta, readout))
@@ -97,7 +98,7 @@ def drive(
         return t, eqx.tree_at(lambda s: (s.phase, s.waiting), state, anew), position, kept, results
 
     def unfinished(carry):
-        return carry[0] < steps
+        return carry[0] < (steps if limit is None else limit)
 
     def uninterrupted(carry):
         return unfinished(carry) & ~window.is_full(carry[1].track) & ~_stride_ends(estimator, carry[1])
@@ -107,8 +108,7 @@ def drive(
         carry = _while(uninterrupted, step, carry)
         return carry if estimator.stride == 1 else _when(_stride_ends(estimator, carry[1]), end_stride, carry)
 
-    room = steps if capacity is None else capacity
-    kept = jax.tree.map(lambda a: jnp.zeros((room, *a.shape), a.dtype), keep(_no_output(state)))
+    kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
     carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
     _, state, position, kept, results = _while(unfinished, block if estimator.window else step, carry)
     return state, position, kept, results

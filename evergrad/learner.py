@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from evergrad import driver
 from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
@@ -20,8 +20,8 @@ from evergrad.tasks.base import Data, Sequence, Source
 class Learner:
     """Trains a model on B streams, step by step, with the gradients of an estimator and any Optax optimiser.
 
-    `clip` bounds the norm of the recurrent gradient, the one of the cell; the readout's is left alone. With TBPTT there is
-    one update a stride, with the mean over its steps; with all others one a step.
+    `clip` bounds the norm of the recurrent gradient, the one of the cell; the readout's is left alone. With TBPTT
+    there is one update a stride, with the mean over its steps; with all others one a step.
     """
 
     def __init__(
@@ -69,14 +69,18 @@ class Learner:
         return self._checked(*self._compiled(data, state))
 
     def follow(
-        self, state: State, source: Source, position: Any, steps: int
-    ) -> tuple[State, Any, Float[Array, "steps B"]]:
+        self, state: State, source: Source, position: Any, steps: int, *, room: int | None = None
+    ) -> tuple[State, Any, Float[np.ndarray, "steps B"]]:
         """`steps` steps of a task that makes its streams inside the compiled loop: state, position and losses.
 
-        The memory of `state` and of `position` is given away.
+        The memory of `state` and of `position` is given away. With `room`, all calls of up to so many steps share one
+        compiled loop, so that how a run is cut into calls cannot change a single bit of it.
         """
         whole_number(steps, 1, f"Learner.follow(steps={steps})", "steps", "the number of steps to take")
-        state, position, losses = self._followed((source, steps), state, position)
+        room = steps if room is None else room
+        whole_number(room, steps, f"Learner.follow(steps={steps}, room={room})", "room", "the most steps of a call")
+        state, position, losses = self._followed((source, room, jnp.asarray(steps, jnp.int32)), state, position)
+        losses = np.asarray(losses)[:steps]
         self._check_finite(state, losses)
         return state, position, losses
 
@@ -98,9 +102,10 @@ class Learner:
         return state, out
 
     def _follow(self, fixed, state, position):
-        source, steps = fixed
+        source, room, steps = fixed
+        keep = lambda out: out.losses  # noqa: E731
         state, position, losses, _ = driver.drive(
-            self.estimator, state, source, position, steps, keep=lambda out: out.losses, consume=self._update
+            self.estimator, state, source, position, room, limit=steps, keep=keep, consume=self._update
         )
         return state, position, losses
 
@@ -111,7 +116,9 @@ class Learner:
             scale = jnp.minimum(1, self.clip / jnp.maximum(norm, self.clip))
             gradient = eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))
         trained = eqx.filter(state.model, eqx.is_inexact_array)
-        updates, optimiser = self.optimiser.update(gradient, state.optimiser, trained)
+        # optimisers are other people's code, and not all of it bears JAX's strict modes
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            updates, optimiser = self.optimiser.update(gradient, state.optimiser, trained)
         model = eqx.apply_updates(state.model, updates)
         return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
 
@@ -125,8 +132,8 @@ class Learner:
         losses = np.atleast_2d(losses)
         first = int(np.argmax(~np.isfinite(losses).all(axis=1)))
         raise DivergedError(
-            f"the loss became non-finite at step {int(state.time) - len(losses) + first} with {self.estimator!r}. Try a lower "
-            f"learning rate, clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
+            f"the loss became non-finite at step {int(state.time) - len(losses) + first} with {self.estimator!r}. Try a "
+            f"lower learning rate, clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
             state,
             losses,
         )

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless
+from evergrad.streamwise import streamwise
 
 
 class KroneckerMemory(eqx.Module):
@@ -57,10 +58,6 @@ class Transition(eqx.Module):
     def matmul(self, a: Float[Array, "m q"]) -> Float[Array, "m q"]:
         """H A."""
 
-    @abc.abstractmethod
-    def after(self, a: Float[Array, "q m"]) -> Float[Array, "q m"]:
-        """A H."""
-
 
 class KroneckerTransition(Transition):
     """H = E + D Wₕᵀ: dense in the columns of h, diagonal in those of the other state variables."""
@@ -83,22 +80,16 @@ class KroneckerTransition(Transition):
 
     def matmul(self, a):
         rows = a.reshape(*self.direct.shape[1:], -1)
-        product = self.dense_h() @ rows[0]
+        product = self.dense_h().T @ rows[0]
         rest = jnp.einsum("abi,biq->aiq", self.direct[:, 1:], rows[1:])
         return product + rest.reshape(product.shape)
 
-    def after(self, a):
-        columns = a.reshape(-1, *self.direct.shape[1:])
-        product = a @ self.dense_h()
-        rest = jnp.einsum("qai,abi->qbi", columns, self.direct[:, 1:])
-        return jnp.concatenate([product, rest.reshape(len(a), -1)], axis=1)
-
-    def dense_h(self) -> Float[Array, "m n"]:
-        """The columns of H that belong to h."""
+    def dense_h(self) -> Float[Array, "n m"]:
+        """The columns of H that belong to h, as rows."""
         s, _, n = self.diagonals.shape
-        dense = jnp.einsum("agi,jgi->aij", self.diagonals, self.recurrent)
-        dense = dense + self.direct[:, 0, :, None] * jnp.eye(n, dtype=dense.dtype)[None]
-        return dense.reshape(s * n, n)
+        dense = jnp.einsum("agi,jgi->jai", self.diagonals, self.recurrent)
+        dense = dense + self.direct[None, :, 0] * jnp.eye(n, dtype=dense.dtype)[:, None]
+        return dense.reshape(n, s * n)
 
 
 class GeneralTransition(Transition):
@@ -117,9 +108,6 @@ class GeneralTransition(Transition):
 
     def matmul(self, a):
         return self.dense() @ a
-
-    def after(self, a):
-        return a @ self.dense()
 
     def dense(self) -> Float[Array, "m m"]:
         return jax.vmap(self.matvec, out_axes=1)(jnp.eye(len(self.memory.state), dtype=self.memory.state.dtype))
@@ -174,12 +162,6 @@ def through_diagonals(memory: KroneckerMemory, delta: Float[Array, "*lead m"]) -
     return jnp.einsum("...ai,...agi->...gi", delta, memory.diagonals).reshape(*delta.shape[:-2], g * n)
 
 
-def times_diagonals(a: Float[Array, "q m"], diagonals: Float[Array, "s g n"]) -> Float[Array, "q gn"]:
-    """A D."""
-    s, g, n = diagonals.shape
-    return jnp.einsum("qai,agi->qgi", a.reshape(-1, s, n), diagonals).reshape(-1, g * n)
-
-
 def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
     """D as the dense m x gn matrix that it stands for."""
     s, g, n = diagonals.shape
@@ -188,17 +170,37 @@ def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
 
 def suffix_products(
     cell: KroneckerCell, memories: KroneckerMemory
-) -> tuple[Float[Array, "m m"], Float[Array, "k m gn"]]:
-    """P = H_k⋯H_1 and S_s D_s with S_s = H_k⋯H_{s+1}, for k remembered steps of one stream, the oldest first.
+) -> tuple[Float[Array, "m m"], Float[Array, "k m m"]]:
+    """Pᵀ with P = H_k⋯H_1, and every Sₛᵀ with Sₛ = H_k⋯H_{s+1}, for k remembered steps of one stream, the oldest first.
 
     One m²n product a step.
     """
-    start = jnp.eye(initial_state(cell).size, dtype=memories.alive.dtype)
+    transitions = jax.vmap(lambda memory: transition(cell, memory))(memories)
+    products = _suffixes(jax.vmap(KroneckerTransition.dense_h)(transitions), transitions.direct)
+    return products[0], products[1:]
 
-    def back(suffix, memory):
-        return transition(cell, memory).after(suffix), times_diagonals(suffix, memory.diagonals)
 
-    return jax.lax.scan(back, start, memories, reverse=True)
+@streamwise
+def _suffixes(dense: Float[Array, "k n m"], direct: Float[Array, "k s s n"]) -> Float[Array, "k+1 m m"]:
+    """H_1ᵀ⋯H_kᵀ, H_2ᵀ⋯H_kᵀ, …, 1, from the columns of every H that belong to h, and E for the others."""
+    _, n, m = dense.shape
+
+    def back(suffix, step):
+        dense, direct = step
+        rest = jnp.einsum("abi,aiq->biq", direct[:, 1:], suffix.reshape(-1, n, m))
+        product = jnp.concatenate([dense @ suffix, rest.reshape(m - n, m)])
+        return product, product
+
+    start = jnp.eye(m, dtype=dense.dtype)
+    _, products = jax.lax.scan(back, start, (dense, direct), reverse=True)
+    return jnp.concatenate([products, start[None]])
+
+
+def diagonals_times(diagonals: Float[Array, "*k s g n"], a: Float[Array, "*k m q"]) -> Float[Array, "*k gn q"]:
+    """Dᵀ A."""
+    *k, s, g, n = diagonals.shape
+    product = jnp.einsum("...agi,...aiq->...giq", diagonals, a.reshape(*k, s, n, -1))
+    return product.reshape(*k, g * n, -1)
 
 
 def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p gn"]) -> Cell:
@@ -231,7 +233,7 @@ def check_parameters(cell: Cell) -> None:
     leaves = jax.tree.leaves(eqx.filter(cell, eqx.is_inexact_array))
     refuse_unless(
         not isinstance(cell, KroneckerCell) or len(leaves) == 1,
-        f"{type(cell).__name__} is an eg.KroneckerCell with {len(leaves)} arrays of real numbers, but `weight` is all that "
-        "such a cell can train: make the others Python numbers (constants), or subclass eg.Cell to train them with RTRL, "
-        "UORO or TBPTT.",
+        f"{type(cell).__name__} is an eg.KroneckerCell with {len(leaves)} arrays of real numbers, but `weight` is all "
+        "that such a cell can train: make the others Python numbers (constants), or subclass eg.Cell to train them with "
+        "RTRL, UORO or TBPTT.",
     )

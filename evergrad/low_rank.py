@@ -51,8 +51,8 @@ def signed_rows(p: Float[Array, " N"], rank: int, key: jax.Array) -> Float[Array
 
     Starts from unit rows and zero rows and rotates one pair at a time: the active row meets a zero row when it is
     longer than row j should be, and the next unit row when it is shorter; one of the two becomes row j, the other
-    stays active. Every row then gets a random sign, which makes all correlations vanish in the mean. The longest rows go
-    first, so that rounding in Σp can only cost the shortest. O(N r).
+    stays active. Every row then gets a random sign, which makes all correlations vanish in the mean. The longest rows
+    go first, so that rounding in Σp can only cost the shortest. O(N r).
     """
     order = jnp.argsort(p, descending=True)
 

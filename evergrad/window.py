@@ -89,7 +89,7 @@ def _carry_back(estimator, cell, track, delta):
         delta, deltas = carry
         slot = track.count - 1 - i
         if track.deltas is not None:
-            delta = delta + jnp.where((0 < i) & (i < estimator.stride), track.deltas[slot], 0)
+            delta = delta + jnp.where((i > 0) & (i < estimator.stride), track.deltas[slot], 0)
         deltas = deltas.at[slot].set(delta)
         return vecmat(jax.tree.map(lambda a: a[slot], track.memories), delta), deltas
 

@@ -1,0 +1,24 @@
+"""The command line: a thin door. Commands import what they need when they run, so that `--help` is quick."""
+
+import typer
+
+from evergrad.cli.compare import compare
+from evergrad.cli.evaluate import evaluate
+from evergrad.cli.info import info
+from evergrad.cli.resume import resume
+from evergrad.cli.sample import sample
+from evergrad.cli.train import train_app
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train recurrent networks online, with gradients that reach back to the beginning.\n\n"
+    "Example: evergrad train copy --units 32 --steps 2000 --out runs/first",
+)
+app.add_typer(train_app, name="train")
+for command in (resume, evaluate, sample, compare, info):
+    app.command()(command)
+
+
+def main() -> None:
+    app()

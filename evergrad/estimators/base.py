@@ -66,9 +66,9 @@ class Estimator(eqx.Module):
         refuse_unless(
             isinstance(cell, KroneckerCell),
             f"{name} stores the influence as Kronecker products, which needs every gate to be linear in the same "
-            f"ĥ = (x, h, 1) and the rest to be pointwise. {type(cell).__name__} is not declared so (the reset-before GRU, "
-            "for one, cannot be: its candidate is linear in (x, r·h)). Use RTRL, UORO or TBPTT, or write the cell as an "
-            "eg.KroneckerCell if it has that form.",
+            f"ĥ = (x, h, 1) and the rest to be pointwise. {type(cell).__name__} is not declared so (the reset-before "
+            "GRU, for one, cannot be: its candidate is linear in (x, r·h)). Use RTRL, UORO or TBPTT, or write the cell as "
+            "an eg.KroneckerCell if it has that form.",
         )
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
-from evergrad.estimators.scaling import balance
+from evergrad.estimators.scaling import mixed
 from evergrad.linearize import dense_diagonals, initial_state, transition, weight_gradient
 
 
@@ -57,13 +57,8 @@ class KF(Estimator):
 
     def _mix(self, u, a, memory, key):
         sign_key, rank_key = jax.random.split(key)
-        fresh = self._diagonals(memory, rank_key)
-        (up, down), (fresh_up, fresh_down) = (
-            balance(jnp.linalg.norm(left), jnp.linalg.norm(right))
-            for left, right in ((u, a), (memory.regressor, fresh))
-        )
-        sign = jax.random.rademacher(sign_key, (), u.dtype)  # of c₁c₂, the only sign that shows
-        return up * u + sign * fresh_up * memory.regressor, down * a + sign * fresh_down * fresh
+        sign = jax.random.rademacher(sign_key, (), u.dtype)  # of c₁c₂, the only one that shows
+        return mixed((u, a), (memory.regressor, self._diagonals(memory, rank_key)), (sign, sign))
 
     def _diagonals(self, memory, key):
         if self.diagonal_rank is None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
-from evergrad.estimators.scaling import balance
+from evergrad.estimators.scaling import mixed
 from evergrad.linearize import initial_state, transition, weight_gradient
 
 
@@ -51,7 +51,8 @@ class KTP(Estimator):
         signs = jax.random.rademacher(sign_key, (self.rank, 2), b.dtype)
         b = jax.vmap(transition(cell, memory).matvec)(b)
         regressors = jnp.broadcast_to(memory.regressor[None], a.shape)
-        return jax.vmap(_mix)((a, b, c), (regressors, d, d_gates), signs)
+        signs = (signs[:, 0], signs[:, 1], signs[:, 0] * signs[:, 1])
+        return jax.vmap(mixed)((a, b, c), (regressors, d, d_gates), signs)
 
     def gradient(self, carried, cell, delta):
         a, b, c = carried
@@ -60,9 +61,3 @@ class KTP(Estimator):
     def influence(self, carried, cell):
         a, b, c = carried
         return weight_gradient(cell, jnp.einsum("rp,rm,rq->mpq", a, b, c))
-
-
-def _mix(old, new, signs):
-    old_scale, new_scale = (balance(*(jnp.linalg.norm(v) for v in term)) for term in (old, new))
-    signs = (signs[0], signs[1], signs[0] * signs[1])
-    return tuple(x * v + s * y * w for x, v, s, y, w in zip(old_scale, old, signs, new_scale, new, strict=True))

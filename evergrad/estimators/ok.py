@@ -7,15 +7,16 @@ from jaxtyping import Array, Float
 
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.linearize import dense_diagonals, initial_state, suffix_products, transition, weight_gradient
+from evergrad.linearize import diagonals_times, initial_state, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
+from evergrad.streamwise import streamwise
 
 
 class OK(Estimator):
     """Optimal Kronecker-sum approximation: G ≈ Σ_{i≤r} uᵢ ⊗ Aᵢ, reduced from more terms at minimum variance.
 
     window=0, the paper's:  Σ uᵢ ⊗ HAᵢ + ĥ ⊗ D  (r + 1 terms → r at every step)
-    window=k, ours:         Σ uᵢ ⊗ PAᵢ + Σₛ ĥₛ ⊗ SₛDₛ  (r + k terms → r every k steps), never noisier than k single steps
+    window=k, ours:         Σ uᵢ ⊗ PAᵢ + Σₛ ĥₛ ⊗ SₛDₛ  (r + k terms → r every k steps, no noisier)
 
     mix: "sampling" keeps r of the singular directions, "signs" (the paper's) mixes them, "truncate" keeps the r
     largest, which is biased (B-OK). Memory r·n²; time r·n³ a step, with a window (g·r/k + 1)·n³.
@@ -48,63 +49,77 @@ class OK(Estimator):
 
     def init(self, cell):
         m, (p, q) = initial_state(cell).size, cell.weight.shape
-        dtype = cell.weight.dtype
-        return jnp.zeros((self.rank, p), dtype), jnp.zeros((m, self.rank, q), dtype)
+        return jnp.zeros((self.rank, p), cell.weight.dtype), jnp.zeros((self.rank, q, m), cell.weight.dtype)  # Aᵢᵀ
 
     def step(self, carried, cell, memory, key):
-        u, a = carried
-        product = transition(cell, memory).matmul(a.reshape(len(a), -1)).reshape(a.shape)
-        fresh = dense_diagonals(memory.diagonals)[None]
-        return self._squeeze(u, product, memory.regressor[None], fresh, key)
+        return self.fold(carried, cell, jax.tree.map(lambda a: a[None], memory), key)
 
     def fold(self, carried, cell, memories, key):
         u, a = carried
-        product, fresh = suffix_products(cell, memories)
-        return self._squeeze(u, jnp.tensordot(product, a, 1), memories.regressor, fresh, key)
-
-    def _squeeze(self, u, a, regressors, fresh, key):
-        """Σ uᵢ ⊗ Aᵢ + Σ ĥₛ ⊗ Bₛ as r terms."""
-        everything = jnp.concatenate([a, jnp.moveaxis(fresh, 0, 1)], axis=1)
-        vectors = jnp.concatenate([u, regressors])
-        gram = jnp.einsum("miq,mjq->ij", everything, everything)
-        left, right = mixing(vectors @ vectors.T, gram, self.rank, self.mix, key)
-        return left.T @ vectors, jnp.einsum("ir,miq->mrq", right, everything)
+        product, suffixes = suffix_products(cell, memories)
+        a = _times(a, product)
+        vectors = jnp.concatenate([u, memories.regressor])
+        u, weights = mixing(vectors, _gram(a, memories.diagonals, suffixes), self.rank, self.mix, key)
+        return u, _combine(a, memories.diagonals, suffixes, weights)
 
     def gradient(self, carried, cell, delta):
         u, a = carried
-        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, jnp.einsum("bm,bmrq->brq", delta, a)))
+        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, jnp.einsum("bm,brqm->brq", delta, a)))
 
     def influence(self, carried, cell):
         u, a = carried
-        return weight_gradient(cell, jnp.einsum("rp,mrq->mpq", u, a))
+        return weight_gradient(cell, jnp.einsum("rp,rqm->mpq", u, a))
+
+
+@streamwise
+def _times(a: Float[Array, "r q m"], product: Float[Array, "m m"]) -> Float[Array, "r q m"]:
+    """(P Aᵢ)ᵀ from Aᵢᵀ and Pᵀ."""
+    return (a.reshape(-1, a.shape[-1]) @ product).reshape(a.shape)
+
+
+@streamwise
+def _gram(a: Float[Array, "r q m"], diagonals: Float[Array, "k s g n"], suffixes: Float[Array, "k m m"]):
+    """Inner products of all Aᵢ and SₛDₛ."""
+    a, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
+    across = a @ fresh.T
+    return jnp.block([[a @ a.T, across], [across.T, fresh @ fresh.T]])
+
+
+@streamwise
+def _combine(
+    a: Float[Array, "r q m"],
+    diagonals: Float[Array, "k s g n"],
+    suffixes: Float[Array, "k m m"],
+    weights: Float[Array, "N r"],
+):
+    """r combinations of all Aᵢ and SₛDₛ."""
+    old, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
+    return (weights[: len(a)].T @ old + weights[len(a) :].T @ fresh).reshape(a.shape)
 
 
 def mixing(
-    gram_u: Float[Array, "N N"], gram_a: Float[Array, "N N"], rank: int, mix: Mix, key: jax.Array
-) -> tuple[Float[Array, "N r"], Float[Array, "N r"]]:
-    """Random left and right [N, r] with E[left @ right.T] = I, from the Gram matrices of the uᵢ and of the Aᵢ.
+    vectors: Float[Array, "N p"], gram: Float[Array, "N N"], rank: int, mix: Mix, key: jax.Array
+) -> tuple[Float[Array, "r p"], Float[Array, "N r"]]:
+    """Σ uᵢ ⊗ Aᵢ as r terms: random u' [r, p] and weights w [N, r] with E[Σⱼ u'ⱼ ⊗ (Σᵢ wᵢⱼ Aᵢ)] = Σ uᵢ ⊗ Aᵢ, quietest.
 
-    Σⱼ (Σᵢ leftᵢⱼ uᵢ) ⊗ (Σᵢ rightᵢⱼ Aᵢ) is then an unbiased r-term approximation of Σ uᵢ ⊗ Aᵢ, of minimum variance.
-    With L Lᵀ the Gram matrix of unit-norm u, and Lᵀ (Gram of the A that take over the norms) L = X d² Xᵀ, the sum has
-    the singular directions Û L⁻ᵀ X, the singular values d, and A-sides (A L X). L⁻ᵀ X Xᵀ Lᵀ = I for *any* invertible
-    L and orthogonal X, so neither the jitter that keeps L invertible nor rounding in X costs unbiasedness; a d_j below
-    what the Gram matrices resolve is raised to that level, where its direction is only kept more often than need be.
-    Terms that are zero take no part.
+    Of the Aᵢ, the largest arrays there are, only the Gram matrix is needed. With (u₁ … u_N) = Q R and the singular values
+    d and left vectors X of R L, for L Lᵀ the Gram matrix, the sum's singular directions are Q X on one side and the rows
+    of Xᵀ R A, of length d, on the other. E[u' ⊗ A'] = Q X E[Z Zᵀ]/d Xᵀ R A = Q R A for *any* orthogonal X and positive
+    d: the jitter that keeps a Cholesky factorisation of dependent Aᵢ from breaking can therefore cost a little
+    optimality, but no bias. A term that is zero has a zero row in L or column in R, and takes no part.
     """
-    norms = jnp.sqrt(jnp.diagonal(gram_u))
-    live = (norms > 0) & (jnp.diagonal(gram_a) > 0)
-    scale = jnp.where(live, norms, 1)
-    both = live[:, None] & live[None]
-    eps = jnp.finfo(gram_u.dtype).eps
-    cosines = jnp.where(both, gram_u / (scale[:, None] * scale[None]), 0)
-    cosines = jnp.where(jnp.eye(len(norms), dtype=bool), 1 + 8 * len(norms) * eps, cosines)
-    lower = jnp.linalg.cholesky(cosines)
-    weighted = jnp.where(both, gram_a * (scale[:, None] * scale[None]), 0)
-    # a zero term is set apart by a negative eigenvalue, so that no eigenvector mixes it with a living one
-    apart = jnp.where(live, 0, -1 - jnp.trace(weighted))
-    squares, x = jnp.linalg.eigh(lower.T @ weighted @ lower + jnp.diag(apart))
-    d = jnp.where(squares < 0.5 * apart.min(), 0, jnp.sqrt(jnp.maximum(squares, eps * squares[-1:])))
+    q, r = jnp.linalg.qr(vectors.T)
+    left, d, _ = jnp.linalg.svd(r @ _square_root(gram), full_matrices=False)
+    d = jnp.where(d > len(d) * jnp.finfo(d.dtype).eps * d[:1], d, 0)
     z = compress(d, rank, mix, key)
-    left = jax.scipy.linalg.solve_triangular(lower, x @ z, trans="T", lower=True)
-    right = lower @ (x @ jnp.where(d[:, None] > 0, z / jnp.where(d > 0, d, 1)[:, None], 0))
-    return left / scale[:, None], right * scale[:, None]
+    share = jnp.where(d[:, None] > 0, z / jnp.where(d > 0, d, 1)[:, None], 0)
+    return (q @ (left @ z)).T, r.T @ (left @ share)
+
+
+def _square_root(gram: Float[Array, "N N"]) -> Float[Array, "N N"]:
+    """L with L Lᵀ = gram, a whisker larger, whatever rank gram has and whatever scales its terms have."""
+    norms = jnp.sqrt(jnp.diagonal(gram))
+    safe = jnp.where(norms > 0, norms, 1)
+    cosines = gram / (safe[:, None] * safe[None])
+    jitter = 1 + 8 * len(norms) * jnp.finfo(gram.dtype).eps
+    return norms[:, None] * jnp.linalg.cholesky(jnp.where(jnp.eye(len(norms), dtype=bool), jitter, cosines))

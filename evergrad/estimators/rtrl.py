@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from evergrad.cells.base import KroneckerCell
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.linearize import immediate, initial_state, suffix_products, transition, weight_gradient
+from evergrad.linearize import diagonals_times, immediate, initial_state, suffix_products, transition, weight_gradient
 
 
 class RTRL(Estimator):
@@ -33,9 +33,9 @@ class RTRL(Estimator):
     def fold(self, carried, cell, memories, key):
         if not isinstance(cell, KroneckerCell):
             return Estimator.fold(self, carried, cell, memories, key)
-        product, terms = suffix_products(cell, memories)
-        fresh = jnp.einsum("kp,kmq->mpq", memories.regressor, terms)
-        return jax.tree.map(jnp.add, _apply(lambda a: product @ a, carried), weight_gradient(cell, fresh))
+        product, suffixes = suffix_products(cell, memories)
+        fresh = jnp.einsum("kp,kqm->mpq", memories.regressor, diagonals_times(memories.diagonals, suffixes))
+        return jax.tree.map(jnp.add, _apply(lambda a: product.T @ a, carried), weight_gradient(cell, fresh))
 
     def gradient(self, carried, cell, delta):
         return jax.tree.map(lambda a: jnp.tensordot(delta, a, 2), carried)

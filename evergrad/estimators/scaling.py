@@ -1,6 +1,10 @@
-"""Norms shared out evenly among the factors of a product, which makes its random mixing quietest."""
+"""The sign trick: a sum of two products as one product, right in the mean, with the norms shared out evenly."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
 
@@ -11,5 +15,14 @@ def balance(*norms: Float[Array, ""]) -> tuple[Float[Array, ""], ...]:
     """
     vanishes = jnp.stack(norms).min() == 0
     logs = jnp.log(jnp.where(vanishes, 1, jnp.stack(norms)))
-    factors = jnp.where(vanishes, 0, jnp.exp(logs.mean() - logs))
-    return tuple(factors)
+    return tuple(jnp.where(vanishes, 0, jnp.exp(logs.mean() - logs)))
+
+
+def mixed(old: tuple[Any, ...], new: tuple[Any, ...], signs: tuple[Array, ...]) -> tuple[Any, ...]:
+    """(a + s₁a') ⊗ (b + s₂b') ⊗ …, which is a ⊗ b ⊗ … + a' ⊗ b' ⊗ … in the mean over fitting signs of product 1.
+
+    Each of the two products is first rescaled to factors of equal norm, where the cross terms are smallest.
+    """
+    scale_old, scale_new = (balance(*map(optax.tree.norm, product)) for product in (old, new))
+    terms = zip(scale_old, old, signs, scale_new, new, strict=True)
+    return tuple(jax.tree.map(lambda v, w, x=x, y=s * y: x * v + y * w, a, b) for x, a, s, y, b in terms)

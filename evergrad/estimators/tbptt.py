@@ -13,7 +13,7 @@ class TBPTT(Estimator):
     """Truncated backpropagation through time: a window of `horizon` steps in front of no influence at all. Biased.
 
     Every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps
-    before now. horizon = stride is the usual chunked form, stride = 1 the rolling one. Works on any differentiable cell.
+    before now. horizon = stride is the usual chunked form, stride = 1 the rolling one. On any differentiable cell.
     Memory T·n, time T·n² a gradient, for T = horizon. Reference: Williams & Peng 1990, BPTT(h; h').
     """
 

@@ -3,10 +3,9 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.estimators.scaling import balance
+from evergrad.estimators.scaling import mixed
 from evergrad.linearize import initial_state, pullback, transition
 
 
@@ -31,13 +30,9 @@ class UORO(Estimator):
 
     def step(self, carried, cell, memory, key):
         u, v = carried
-        u = transition(cell, memory).matvec(u)
         signs = jax.random.rademacher(key, u.shape, u.dtype)
-        fresh = pullback(cell, memory, signs)
-        (up, down), (fresh_up, fresh_down) = (
-            balance(jnp.linalg.norm(a), optax.tree.norm(b)) for a, b in ((u, v), (signs, fresh))
-        )
-        return up * u + fresh_up * signs, jax.tree.map(lambda a, b: down * a + fresh_down * b, v, fresh)
+        one = jnp.ones((), u.dtype)  # a sign for the whole would change nothing: the signs of ν have it in them
+        return mixed((transition(cell, memory).matvec(u), v), (signs, pullback(cell, memory, signs)), (one, one))
 
     def gradient(self, carried, cell, delta):
         u, v = carried

@@ -174,9 +174,9 @@ class Machine:
             state,
             source,
             jnp.zeros((), jnp.int32),
-            steps,
+            len(xs),
+            limit=steps,
             keep=lambda out: out.predictions,
-            capacity=len(xs),
             consume=self._learner(state.model)._update,
         )
         return state, out

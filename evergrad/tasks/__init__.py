@@ -1,2 +1,4 @@
 from evergrad.tasks.base import Data as Data, Sequence as Sequence, Source as Source
 from evergrad.tasks.copy import Copy as Copy
+from evergrad.tasks.series import Series as Series
+from evergrad.tasks.text import CharacterText as CharacterText

@@ -24,8 +24,11 @@ class Source(eqx.Module):
     def emit(self, position: Any) -> tuple[Data, Any]:
         """The next step of all streams."""
 
-    def hear(self, position: Any, losses: Float[Array, " B"]) -> Any:
-        """Told how the step went, for sources that make things harder as learning goes on."""
+    def hear(self, position: Any, losses: Float[Array, " B"], model: Any) -> Any:
+        """Told how the step went, for sources that make things harder as learning goes on or keep a score.
+
+        `model` has not learned from this step yet.
+        """
         return position
 
 

@@ -26,8 +26,8 @@ class Copy(Source):
     """Input `# b₁…b_ℓ *^(ℓ+1)`, target `*^(ℓ+1) # b₁…b_ℓ`; symbols 0, 1, #, * are ids 0 to 3.
 
     Every stream draws its own ℓ uniformly from the `jitter` lengths up to T and starts anew, reset, when its sequence
-    ends. The running mean of bits per symbol (decay 0.999, first 1) below `threshold` when a sequence starts makes T one
-    longer and the mean 0.3. `length` is the first T, `longest` where it stops growing.
+    ends. The running mean of bits per symbol (decay 0.999, first 1) below `threshold` when a sequence starts makes T
+    one longer and the mean 0.3. `length` is the first T, `longest` where it stops growing.
     """
 
     length: int = eqx.field(static=True)
@@ -64,7 +64,7 @@ class Copy(Source):
         data = Data(x, y, begins, jnp.ones(len(x), bits.dtype))
         return data, CopyPosition(length, bits, at, own, words, keys)
 
-    def hear(self, position, losses):
+    def hear(self, position, losses, model):
         bits = 0.999 * position.bits + 0.001 * losses.mean() / jnp.log(2.0)
         return eqx.tree_at(lambda p: p.bits, position, bits)
 

@@ -1,0 +1,34 @@
+# Everything is set up by the project's own files: Python >= 3.11 with venv, and make, are all that is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.PHONY: help setup demo test test-slow lint clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP) ## the virtual environment .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing evergrad and what it needs into $(VENV) (a minute or two, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: $(STAMP) ## learn to copy with OK and with TBPTT, side by side, in about two minutes; results in runs/demo
+	@$(BIN)/python -m evergrad.demo --out runs/demo
+
+test: $(STAMP) ## all tests but the slow ones
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-slow: $(STAMP) ## the slow tests
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP) ## style
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+clean: ## removes the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -1,0 +1,30 @@
+"""`evergrad compare RUN…`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evergrad.cli.errors import explained
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one task.", metavar="RUN...")],
+    plot: Annotated[Path, typer.Option("--plot", help="Where the picture goes.")] = Path("compare.png"),
+) -> None:
+    """A table and a plot of several runs.
+
+    Example: evergrad compare runs/copy runs/other --plot compare.png
+    """
+    with explained():
+        from rich.console import Console
+
+        from evergrad.plots import plot_comparison
+        from evergrad.training.comparison import named_runs, table
+
+        found = named_runs(runs)
+        plot_comparison(found, plot)
+        console = Console()
+        console = console if console.is_terminal else Console(width=200)
+        console.print(table(found))
+        console.print(f"plot: {plot}")

@@ -1,0 +1,29 @@
+"""`evergrad resume RUN`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evergrad.cli.errors import explained, leave_by_signal
+from evergrad.cli.options import with_options
+from evergrad.training.settings import fields
+
+Run = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
+
+
+@with_options([f for f in fields("copy").values() if f.metadata["resumable"]], "resume")
+def resume(run: Run, **given: Any) -> None:
+    """Go on with a run from its last good checkpoint; the result is the same as if it had never stopped.
+
+    Settings stay as they were; those below can be changed, more --steps to train on a finished run among them.
+
+    Example: evergrad resume runs/copy
+    """
+    with explained():
+        from rich.console import Console
+
+        from evergrad.training.run import resume
+
+        stopped = resume(run, given, Console())
+    leave_by_signal(stopped)

@@ -1,0 +1,28 @@
+"""`evergrad sample RUN`."""
+
+from typing import Annotated
+
+import typer
+
+from evergrad.cli.errors import explained
+from evergrad.cli.resume import Run
+
+
+def sample(
+    run: Run,
+    length: Annotated[int, typer.Option(help="Symbols to write.", min=1)] = 500,
+    temperature: Annotated[
+        float, typer.Option(help="0: always the likeliest symbol; 1: as the model believes.", min=0)
+    ] = 1.0,
+    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "\n",
+    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0)] = 0,
+) -> None:
+    """Let a model that was trained on text write.
+
+    Example: evergrad sample runs/text --length 300 --temperature 0.7 --prompt "The "
+    """
+    with explained():
+        from evergrad.training.evaluation import write
+        from evergrad.training.folder import open_run
+
+        print(write(open_run(run), prompt, length=length, temperature=temperature, seed=seed))

@@ -1,0 +1,61 @@
+"""`evergrad train copy|text|series`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evergrad.cli.errors import explained, leave_by_signal
+from evergrad.cli.options import with_options
+from evergrad.training.settings import fields
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it must be new or empty.", metavar="RUN")]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="TOML file with settings; what is said on the command line wins.")
+]
+
+train_app = typer.Typer(
+    no_args_is_help=True,
+    help="Train on a task.\n\nExample: evergrad train copy --units 32 --steps 2000 --out runs/first",
+)
+
+
+def _train(task: str, out: Path, config: Path | None, given: dict[str, Any]) -> None:
+    with explained():
+        from rich.console import Console
+
+        from evergrad.training.resolve import resolve
+        from evergrad.training.run import train
+
+        stopped = train(resolve(task, given, config), out, Console())
+    leave_by_signal(stopped)
+
+
+@train_app.command()
+@with_options(fields("copy").values(), "copy")
+def copy(out: Out, config: Config = None, **given: Any) -> None:
+    """Read a string of bits, then say it; strings grow as they are learned.
+
+    Example: evergrad train copy --units 32 --estimator ok --rank 4 --steps 2000 --out runs/copy
+    """
+    _train("copy", out, config, given)
+
+
+@train_app.command()
+@with_options(fields("text").values(), "text")
+def text(out: Out, config: Config = None, **given: Any) -> None:
+    """Predict the next character of a text; without --data, of the one that comes with Python.
+
+    Example: evergrad train text --units 64 --estimator tbptt --horizon 10 --steps 2000 --out runs/text
+    """
+    _train("text", out, config, given)
+
+
+@train_app.command()
+@with_options(fields("series").values(), "series")
+def series(out: Out, config: Config = None, **given: Any) -> None:
+    """Forecast the columns of a CSV or Parquet file, learning from every row as it comes.
+
+    Example: evergrad train series --data rates.csv --ahead 6 --period 24 --units 32 --rank 8 --out runs/rates
+    """
+    _train("series", out, config, given)

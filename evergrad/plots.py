@@ -1,0 +1,63 @@
+"""Pictures of runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+from evergrad.checks import refuse_unless
+from evergrad.training.folder import Folder, rows
+
+# Okabe and Ito's colours, told apart by people who see fewer of them; with line styles, also in grey
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLES = ("-", "--", "-.", ":")
+_AXES = {
+    "copy": ("bits per symbol", "length", "length T learned (symbols)"),
+    "text": ("bits per character", "valid_bpc", "validation (bits per character)"),
+    "series": ("squared error (standardised)", "relative_error", "error / error of persistence"),
+}
+_MARK = {"Software": "evergrad"}
+
+
+def plot_run(folder: Folder) -> None:
+    """The loss and the task's figure over the steps, as plot.png in the run's folder."""
+    _plot([(str(folder.path.name), folder.settings.task, rows(folder.metrics))], folder.plot)
+
+
+def plot_comparison(runs: Sequence[tuple[str, Folder]], path: Path) -> None:
+    """Several runs of one task in one picture. A file that is not one of ours is not overwritten."""
+    check_may_write(path)
+    _plot([(name, folder.settings.task, rows(folder.metrics)) for name, folder in runs], path)
+
+
+def check_may_write(path: Path) -> None:
+    ours = not path.exists() or (path.is_file() and b"evergrad" in path.read_bytes()[:1024])
+    refuse_unless(ours, f"{path} is there already and was not made by evergrad: choose another --plot.")
+
+
+def _plot(runs: Sequence[tuple[str, str, list[dict[str, Any]]]], path: Path) -> None:
+    loss_unit, figure, figure_unit = _AXES[runs[0][1]]
+    pictures, (top, bottom) = plt.subplots(2, 1, figsize=(8, 6.5), sharex=True, layout="constrained")
+    for axes, name in ((top, "loss"), (bottom, figure)):
+        for i, (label, _, found) in enumerate(runs):
+            points = [(row["step"], row[name]) for row in found if row.get(name) is not None]
+            style = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _STYLES[i % len(_STYLES)]}
+            marker = "o" if len(points) < 30 else None
+            axes.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3, **style) if points else None
+        axes.grid(alpha=0.3)
+    if figure == "relative_error":
+        bottom.axhline(1, color="grey", linewidth=1, label="persistence")
+    top.set_ylabel(f"loss ({loss_unit})" if "(" not in loss_unit else f"loss, {loss_unit}")
+    bottom.set_ylabel(figure_unit)
+    bottom.set_xlabel("steps")
+    pictures.align_ylabels()
+    handles, labels = bottom.get_legend_handles_labels()
+    pictures.legend(handles, labels, loc="outside upper center", ncols=min(3, len(labels)))
+    temporary = path.with_name(f".{path.name}.new")
+    pictures.savefig(temporary, dpi=120, format="png", metadata=_MARK)
+    plt.close(pictures)
+    temporary.replace(path)

@@ -1,0 +1,70 @@
+"""From settings to the things they name."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import optax
+
+import evergrad as eg
+from evergrad.estimators.base import Estimator
+from evergrad.training.settings import CELLS, ESTIMATORS, Settings
+from evergrad.training.tasks import Task, make_task
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """All that a run needs: made from its settings alone, so that it is the same when the run is resumed."""
+
+    settings: Settings
+    task: Task
+    learner: eg.Learner
+
+    def start(self) -> tuple[Any, Any]:
+        """The state and the position before the first step."""
+        _, state_key, task_key = _keys(self.settings)
+        batch = self.settings.batch
+        return (
+            self.learner.init(batch=batch, key=state_key),
+            self.task.start(self.learner.model, batch=batch, key=task_key),
+        )
+
+
+def set_precision(settings: Settings) -> None:
+    jax.config.update("jax_enable_x64", settings.precision == "float64")
+
+
+def make_job(settings: Settings) -> Job:
+    """Refuses, before anything is written, what cannot be run."""
+    set_precision(settings)
+    task = make_task(settings)
+    model_key, _, _ = _keys(settings)
+    cell_key, readout_key = jax.random.split(model_key)
+    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key)
+    model = eg.Model(cell, task.readout(settings.units, readout_key))
+    learner = eg.Learner(model, make_estimator(settings), make_optimiser(settings), clip=settings.clip)
+    return Job(_spelt_out(settings, learner.estimator, task), task, learner)
+
+
+def make_estimator(settings: Settings) -> Estimator:
+    name, parameters = ESTIMATORS[settings.estimator]
+    said = {p: getattr(settings, p) for p in parameters if getattr(settings, p) is not None}
+    return getattr(eg, name)(**said)
+
+
+def make_optimiser(settings: Settings) -> optax.GradientTransformation:
+    rate = settings.learning_rate
+    return (
+        optax.sgd(rate, momentum=0.9) if settings.optimiser == "momentum" else getattr(optax, settings.optimiser)(rate)
+    )
+
+
+def _spelt_out(settings: Settings, estimator: Estimator, task: Task) -> Settings:
+    """The settings with what was left to the estimator and to the task."""
+    parameters = {p: getattr(estimator, p) for p in ESTIMATORS[settings.estimator][1]}
+    steps = task.steps if settings.steps is None else settings.steps
+    return dataclasses.replace(settings, **parameters, steps=steps)
+
+
+def _keys(settings: Settings) -> jax.Array:
+    return jax.random.split(jax.random.key(settings.seed), 3)

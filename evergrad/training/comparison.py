@@ -1,0 +1,71 @@
+"""Several runs beside each other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from evergrad.checks import refuse_unless
+from evergrad.training.folder import Folder, open_run, rows
+from evergrad.training.settings import ESTIMATORS, Settings
+
+_FIGURES = {
+    "copy": ("length",),
+    "text": ("valid_bpc",),
+    "series": ("error", "persistence_error", "seasonal_error"),
+}
+_SCORES = ("error", "persistence_error", "seasonal_error", "relative_error")
+
+
+def named_runs(paths: Sequence[Path]) -> list[tuple[str, Folder]]:
+    """Runs by name, refused unless all are of one task and have reported."""
+    found = [(str(path), open_run(path)) for path in paths]
+    tasks = sorted({folder.settings.task for _, folder in found})
+    refuse_unless(len(tasks) == 1, f"these are runs of different tasks ({', '.join(tasks)}): compare those of one.")
+    for name, folder in found:
+        refuse_unless(len(rows(folder.metrics)) > 0, f"{name} has no report yet: let it run for a while.")
+    return found
+
+
+def estimator_in_words(settings: Settings) -> str:
+    name, parameters = ESTIMATORS[settings.estimator]
+    return f"{name}({', '.join(f'{p}={getattr(settings, p)}' for p in parameters if getattr(settings, p) is not None)})"
+
+
+def summary(folder: Folder) -> dict[str, Any]:
+    """The last report; for a series, errors over all forecasts of the run."""
+    found = rows(folder.metrics)
+    last = dict(found[-1])
+    scored = [row for row in found if row.get("scored")]
+    if scored:
+        total = sum(row["scored"] for row in scored)
+        for name in _SCORES:
+            if name in last:
+                last[name] = sum(row["scored"] * row[name] for row in scored if row[name] is not None) / total
+    return last
+
+
+def table(runs: Sequence[tuple[str, Folder]]) -> Table:
+    task = runs[0][1].settings.task
+    made = Table()
+    for title in ("run", "cell", "estimator", "batch", "steps", "loss", *_FIGURES[task], "steps/s"):
+        made.add_column(title, justify="left" if title in ("run", "cell", "estimator") else "right")
+    for name, folder in runs:
+        s, last, speed = folder.settings, summary(folder), rows(folder.speed)
+        rate = sum(r["steps_per_second"] * r["seconds"] for r in speed) / sum(r["seconds"] for r in speed)
+        figures = [_shown(last.get(figure)) for figure in ("loss", *_FIGURES[task])]
+        cells = (
+            f"{s.cell} {s.units}",
+            estimator_in_words(s),
+            str(s.batch),
+            f"{last['step']:,}",
+            *figures,
+            f"{rate:,.0f}",
+        )
+        made.add_row(name, *cells)
+    return made
+
+
+def _shown(value) -> str:
+    return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,92 @@
+"""What a trained model is worth, its weights held fixed."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import evergrad as eg
+from evergrad.checks import refuse_unless
+from evergrad.model import Model
+from evergrad.tasks.reading import Text, encode, read_text
+from evergrad.tasks.text import bits_per_symbol, sample
+from evergrad.training.folder import Folder
+from evergrad.training.run import load
+from evergrad.training.tasks import CopyTask, SeriesTask, Task, TextTask
+
+
+def _complain(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def evaluate(folder: Folder, data: Path | None, *, steps: int) -> dict[str, Any]:
+    job, progress = load(folder, _complain)
+    result = {"step": progress.step}
+    model, task = progress.state.model, job.task
+    if isinstance(task, TextTask):
+        return result | _text(model, task, data)
+    if isinstance(task, SeriesTask):
+        return result | _series(folder, model, data)
+    refuse_unless(data is None, "the copy task makes its own strings: leave --data out.")
+    return result | _copy(folder, model, int(progress.position.length), steps)
+
+
+def _text(model: Model, task: TextTask, data: Path | None) -> dict[str, Any]:
+    if data is None:
+        return {"valid_bpc": bits_per_symbol(model, task.valid), "test_bpc": bits_per_symbol(model, task.test)}
+    text = read_text(data, as_bytes=task.symbols is None)
+    refuse_unless(len(text.content) >= 2, f"{data} has one symbol: there is no next one to predict.")
+    return {"data": str(data), "bpc": bits_per_symbol(model, encode(text, task.symbols))}
+
+
+def _series(folder: Folder, model: Model, data: Path | None) -> dict[str, Any]:
+    changes = {"batch": 1, "steps": None} if data is None else {"batch": 1, "steps": None, "data": str(data)}
+    task = SeriesTask(dataclasses.replace(folder.settings, **changes))
+    refuse_unless(
+        task.inputs == model.cell.inputs,
+        f"the model reads {model.cell.inputs} columns, and {data} gives {task.inputs}: choose them when training.",
+    )
+    figures = _frozen(model, task, 1, task.steps, seed=0)
+    return {"data": str(data or folder.settings.data)} | figures
+
+
+def _copy(folder: Folder, model: Model, length: int, steps: int) -> dict[str, Any]:
+    s = dataclasses.replace(folder.settings, length=length, longest=length)
+    return _frozen(model, CopyTask(s), s.batch, steps, seed=s.seed + 1)
+
+
+def _frozen(model: Model, task: Task, batch: int, steps: int, *, seed: int) -> dict[str, Any]:
+    """What a report says of `steps` steps in which nothing is learned."""
+    learner = eg.Learner(model, eg.TBPTT(horizon=1, stride=1), optax.set_to_zero())
+    state_key, task_key = jax.random.split(jax.random.key(seed))
+    position = task.start(model, batch=batch, key=task_key)
+    _, position, losses = learner.follow(learner.init(batch=batch, key=state_key), task.source, position, steps)
+    return task.figures(position, float(np.asarray(losses, np.float64).mean()), steps)
+
+
+def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed: int) -> str:
+    """The prompt and what the model makes of it."""
+    refuse_unless(
+        folder.settings.task == "text", f"{folder.path} learned {folder.settings.task}, and only text can be sampled."
+    )
+    refuse_unless(len(prompt) > 0, "--prompt is empty: give at least one character to begin with.")
+    job, progress = load(folder, _complain)
+    symbols = job.task.symbols
+    ids = encode(Text("--prompt", prompt if symbols is not None else prompt.encode()), symbols)
+    drawn = sample(
+        progress.state.model,
+        jnp.asarray(ids, jnp.int32),
+        length,
+        jnp.asarray(temperature, jnp.result_type(float)),
+        jax.random.key(seed),
+    )
+    drawn = np.asarray(drawn)
+    written = (
+        bytes(drawn.tolist()).decode("utf-8", "replace") if symbols is None else "".join(symbols[i] for i in drawn)
+    )
+    return prompt + written

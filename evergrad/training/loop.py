@@ -1,0 +1,213 @@
+"""The training loop: compiled steps in calls of about two seconds, and between them reports and checkpoints."""
+
+import dataclasses
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evergrad.checkpoint import Checkpoints
+from evergrad.checks import DivergedError
+from evergrad.training import divergence
+from evergrad.training.build import Job
+from evergrad.training.display import Display, memory_mib
+from evergrad.training.metrics import Metrics
+from evergrad.training.signals import Stop
+
+_CALL = 2.0  # seconds that a call should take: so long a signal may have to wait
+_TRIAL = 16  # steps of the first call that is timed
+
+
+@dataclasses.dataclass
+class Progress:
+    """All that changes in a run. `back` is state and position at the last report, without the influence."""
+
+    state: Any
+    position: Any
+    back: Any
+    step: int = 0
+    loss_sum: float = 0.0  # over the steps since the last report
+    loss_steps: int = 0
+    influence_resets: int = 0
+    reset_here: bool = False  # the influence was reset since the last report
+
+    def arrays(self) -> dict[str, Any]:
+        return {"state": self.state, "position": self.position, "back": self.back}
+
+    def notes(self) -> dict[str, Any]:
+        names = ("step", "loss_sum", "loss_steps", "influence_resets", "reset_here")
+        return {name: getattr(self, name) for name in names}
+
+
+def begin(job: Job) -> Progress:
+    state, position = job.start()
+    return Progress(state, position, _kept(state, position))
+
+
+def form(job: Job) -> dict[str, Any]:
+    """The shapes of what a checkpoint holds."""
+    return eqx.filter_eval_shape(lambda: begin(job).arrays())
+
+
+def _kept(state, position):
+    """Copies, since the loop gives its memory away."""
+    slim = eqx.tree_at(lambda s: s.track, state, None)
+    return jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (slim, position))
+
+
+class Pace:
+    """How many steps a call should take. The clock may decide, since cutting a run differently changes none of it."""
+
+    def __init__(self):
+        self.steps_per_second = 0.0
+        self.length = 1  # the first call compiles, and says nothing of the speed
+
+    def took(self, steps: int, seconds: float) -> None:
+        if self.length == 1 and not self.steps_per_second:
+            self.length = _TRIAL
+            self.steps_per_second = 1 / seconds
+        else:
+            self.steps_per_second = steps / seconds
+            self.length = max(1, int(_CALL * steps / seconds))
+
+
+class Loop:
+    def __init__(
+        self, job: Job, progress: Progress, checkpoints: Checkpoints, metrics: Metrics, display: Display, stop: Stop
+    ):
+        self.job, self.progress, self.checkpoints = job, progress, checkpoints
+        self.metrics, self.display, self.stop = metrics, display, stop
+        self._pace = Pace()
+        self._saved, self._saved_at = progress.step, time.monotonic()
+        self._reported_at, self._reported_step = time.monotonic(), progress.step
+        self._suspect = False  # the last call's loss was explosive: no state to keep
+
+    def run(self) -> None:
+        """Until the last step, or until a signal asks to stop. There is a checkpoint of where it ends."""
+        settings, now = self.job.settings, self.progress
+        self.display.start(now.step, settings.steps)
+        try:
+            while now.step < settings.steps and self.stop.signal is None:
+                self._advance()
+                if self._checkpoint_due() and not self._suspect:
+                    self._save()
+            self._save()
+            self.checkpoints.wait()
+        finally:
+            self.display.stop()
+
+    def _advance(self):
+        """One call, and the report if one is due."""
+        now, settings = self.progress, self.job.settings
+        try:
+            self._call(min(self._pace.length, self._until_something()))
+            if now.step % settings.report == 0 or now.step == settings.steps:
+                self._report()
+        except DivergedError as error:
+            self._recover(error)
+
+    def _until_something(self):
+        """Steps to the next report or checkpoint, or to the end."""
+        step, settings = self.progress.step, self.job.settings
+        intervals = [each for each in (settings.report, settings.checkpoint_every) if each is not None]
+        return min(settings.steps - step, *(each - step % each for each in intervals))
+
+    def _call(self, steps):
+        now, job = self.progress, self.job
+        started = time.monotonic()
+        now.state, now.position, losses = job.learner.follow(
+            now.state, job.task.source, now.position, steps, room=job.settings.report
+        )
+        self._pace.took(steps, time.monotonic() - started)
+        total = float(np.asarray(losses, np.float64).mean(axis=1).sum())
+        now.step += steps
+        now.loss_sum += total
+        now.loss_steps += steps
+        self._suspect = job.task.scale * total / steps > job.task.explosive
+        loss = job.task.scale * now.loss_sum / now.loss_steps
+        self.display.moved(now.step, self._pace.steps_per_second, loss, self.metrics.last)
+
+    def _report(self):
+        now, task = self.progress, self.job.task
+        figures = task.figures(now.position, now.loss_sum / now.loss_steps, now.loss_steps)
+        if figures["loss"] is not None and figures["loss"] > task.explosive:
+            raise DivergedError(f"the loss exploded to {figures['loss']:.3g} {task.unit}", now.state, None)
+        norm = divergence.influence_norm(now.state)
+        row = {"step": now.step, **figures, **self._validated()}
+        row |= {"influence_norm": norm, "influence_resets": now.influence_resets}
+        speed = self._speed()
+        self.metrics.report(row, speed)
+        self.display.report(row, speed)
+        now.position = task.reported(now.position)
+        now.loss_sum, now.loss_steps, now.reset_here = 0.0, 0, False
+        now.back = _kept(now.state, now.position)
+
+    def _speed(self):
+        """Since the last report of this process."""
+        now, step = time.monotonic(), self.progress.step
+        seconds, steps = now - self._reported_at, step - self._reported_step
+        self._reported_at, self._reported_step = now, step
+        return {"seconds": seconds, "steps_per_second": steps / seconds, "memory_mib": memory_mib()}
+
+    def _validated(self):
+        """Fresh figures at the first report, at every multiple of `valid_every` and at the end; else the last ones."""
+        settings, step, last = self.job.settings, self.progress.step, self.metrics.last
+        every = settings.valid_every
+        if every is None:
+            return {}
+        if last is None or step == settings.steps or step // every > (step - settings.report) // every:
+            return self.job.task.validate(self.progress.state.model)
+        return {name: last[name] for name in last if name.startswith("valid_")}
+
+    def _checkpoint_due(self):
+        settings, step = self.job.settings, self.progress.step
+        every = settings.checkpoint_every
+        by_steps = every is not None and step // every > self._saved // every
+        return by_steps or time.monotonic() - self._saved_at >= settings.checkpoint_seconds
+
+    def _save(self):
+        step = self.progress.step
+        if step == 0 or step in self.checkpoints.steps():
+            return
+        self.metrics.make_durable()
+        self.checkpoints.save(step, self.progress.arrays(), self.progress.notes())
+        self._saved, self._saved_at = step, time.monotonic()
+
+    def _recover(self, error):
+        """Goes back to the last report with zero influence, if that was asked for and has not just been tried."""
+        now, learner = self.progress, self.job.learner
+        what, step = _what_happened(error)
+        if self.job.settings.on_divergence == "stop" or now.reset_here:
+            self.checkpoints.wait()
+            raise divergence.Diverged(self._why(what, step, error.state)) from None
+        slim, now.position = now.back
+        now.state = divergence.without_influence(learner, slim)
+        now.step = int(now.state.time)
+        now.loss_sum, now.loss_steps, now.reset_here = 0.0, 0, True
+        now.influence_resets += 1
+        now.back = _kept(now.state, now.position)
+        self._suspect = False
+        again = f"on from step {now.step:,} with zero influence (reset number {now.influence_resets})"
+        self.display.say(f"{what} at step {step:,}: {again}")
+
+    def _why(self, what, step, state):
+        now, learner = self.progress, self.job.learner
+        _, position = now.back
+        norms = {
+            "influence": divergence.influence_norm(state),
+            "gradient": divergence.gradient_norm(learner, state, self.job.task.source, position),
+        }
+        again = ", again, with the influence just reset," if now.reset_here else ""
+        return divergence.explanation(learner, step, what + again, norms, self.job.settings)
+
+
+def _what_happened(error):
+    """In words, and at which step."""
+    time = int(error.state.time)
+    if error.losses is None:
+        return str(error), time
+    bad = ~np.isfinite(error.losses).all(axis=1)
+    return "the loss became non-finite", time - len(bad) + int(bad.argmax())

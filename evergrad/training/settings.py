@@ -1,0 +1,202 @@
+"""What a run is: one table of options, from which the command line, the TOML files and the checks are all made.
+
+Nothing here imports JAX, so that `--help` is quick.
+"""
+
+import dataclasses
+from typing import Any
+
+TASKS = ("copy", "text", "series")
+CELLS = {"rnn": "RNN", "rhn": "RHN", "lstm": "LSTM", "gru": "GRU"}
+ESTIMATORS = {  # the class, and its parameters
+    "rtrl": ("RTRL", ("window",)),
+    "tbptt": ("TBPTT", ("horizon", "stride")),
+    "uoro": ("UORO", ("window",)),
+    "kf": ("KF", ("copies", "diagonal_rank", "window")),
+    "ok": ("OK", ("rank", "window", "mix")),
+    "ktp": ("KTP", ("rank", "window")),
+}
+OPTIMISERS = ("adam", "adamw", "sgd", "momentum", "rmsprop")
+
+
+def _option(
+    default: Any,
+    kind: type,
+    text: str,
+    *,
+    group: str,
+    tasks: tuple[str, ...] = TASKS,
+    choices: tuple[str, ...] = (),
+    at_least: int | float | None = None,
+    above: int | float | None = None,
+    otherwise: str | None = None,
+    resumable: bool = False,
+) -> Any:
+    """A field with all that the command line has to say about it. `default` may differ from task to task (a dict)."""
+    return dataclasses.field(
+        default=None,
+        metadata={
+            "default": default,
+            "kind": kind,
+            "help": text,
+            "group": group,
+            "tasks": tasks,
+            "choices": choices,
+            "at_least": at_least,
+            "above": above,
+            "otherwise": otherwise,
+            "resumable": resumable,
+        },
+    )
+
+
+_MODEL, _ESTIMATOR, _LEARNING, _TASK, _RUN = "Model", "Estimator", "Learning", "Task", "Run"
+_PARAMETER = "the estimator's own"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Fields that do not apply to the task or the estimator are None."""
+
+    task: str
+    cell: str = _option("rhn", str, "Recurrent cell.", group=_MODEL, choices=tuple(CELLS))
+    units: int = _option(128, int, "Size of the hidden state.", group=_MODEL, at_least=1)
+    estimator: str = _option("ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(ESTIMATORS))
+    rank: int | None = _option(
+        None, int, "Terms that are kept (ok, ktp).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
+    )
+    window: int | None = _option(
+        None, int, "Newest steps kept exactly (all but tbptt).", group=_ESTIMATOR, at_least=0, otherwise=_PARAMETER
+    )
+    mix: str | None = _option(
+        None,
+        str,
+        "How terms are reduced (ok).",
+        group=_ESTIMATOR,
+        choices=("signs", "sampling", "truncate"),
+        otherwise=_PARAMETER,
+    )
+    copies: int | None = _option(
+        None, int, "Estimates that are averaged (kf).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
+    )
+    diagonal_rank: int | None = _option(
+        None, int, "Rank that D is reduced to (kf).", group=_ESTIMATOR, at_least=1, otherwise="not reduced"
+    )
+    horizon: int | None = _option(
+        None, int, "Steps a gradient reaches back (tbptt).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
+    )
+    stride: int | None = _option(
+        None, int, "Steps from update to update (tbptt).", group=_ESTIMATOR, at_least=1, otherwise="the horizon"
+    )
+    optimiser: str = _option("adam", str, "Optimiser.", group=_LEARNING, choices=OPTIMISERS)
+    learning_rate: float = _option(
+        {"copy": 10**-3.5, "text": 10**-3.5, "series": 0.003}, float, "Learning rate.", group=_LEARNING, above=0
+    )
+    clip: float = _option(1.0, float, "Norm that the recurrent gradient is clipped to.", group=_LEARNING, above=0)
+    batch: int = _option(
+        {"copy": 16, "text": 32, "series": 1}, int, "Streams learned from at once.", group=_LEARNING, at_least=1
+    )
+    steps: int | None = _option(
+        {"copy": 10_000, "text": 10_000, "series": None},
+        int,
+        "Steps to take.",
+        group=_LEARNING,
+        at_least=1,
+        otherwise="all rows",
+        resumable=True,
+    )
+    seed: int = _option(0, int, "Seed of everything random.", group=_LEARNING, at_least=0)
+    precision: str = _option("float32", str, "Of all numbers.", group=_LEARNING, choices=("float32", "float64"))
+
+    length: int | None = _option(1, int, "First string length.", group=_TASK, tasks=("copy",), at_least=1)
+    threshold: float | None = _option(
+        0.15, float, "Bits per symbol below which strings grow.", group=_TASK, tasks=("copy",), above=0
+    )
+    jitter: int | None = _option(5, int, "Lengths to draw from.", group=_TASK, tasks=("copy",), at_least=1)
+    longest: int | None = _option(256, int, "Length at which growth ends.", group=_TASK, tasks=("copy",), at_least=1)
+
+    data: str | None = _option(
+        None,
+        str,
+        "Text file or folder with train.txt, valid.txt, test.txt; CSV or Parquet file for a series.",
+        group=_TASK,
+        tasks=("text", "series"),
+        otherwise="for text: pydoc_data.topics",
+    )
+    valid: str | None = _option(None, str, "Validation text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
+    test: str | None = _option(None, str, "Test text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
+    bytes: bool | None = _option(False, bool, "Predict bytes, not characters.", group=_TASK, tasks=("text",))
+    reset_probability: float | None = _option(
+        0.01, float, "Chance that a stream starts anew at a step.", group=_TASK, tasks=("text",), at_least=0
+    )
+    reset_every: int | None = _option(
+        None,
+        int,
+        "Start anew at every place that is a multiple of this.",
+        group=_TASK,
+        tasks=("text",),
+        at_least=1,
+        otherwise="by chance only",
+    )
+    valid_every: int | None = _option(
+        10_000, int, "Steps from one validation to the next.", group=_TASK, tasks=("text",), at_least=1
+    )
+
+    columns: str | None = _option(
+        None, str, "Columns to read, a,b,c.", group=_TASK, tasks=("series",), otherwise="all but the time stamps"
+    )
+    targets: str | None = _option(
+        None, str, "Columns to forecast, a,b,c.", group=_TASK, tasks=("series",), otherwise="all that are read"
+    )
+    time: str | None = _option(
+        None, str, "Column of time stamps.", group=_TASK, tasks=("series",), otherwise="one named time, date, …"
+    )
+    ahead: int | None = _option(1, int, "Rows to forecast ahead.", group=_TASK, tasks=("series",), at_least=1)
+    period: int | None = _option(
+        None, int, "Rows in a season, for the seasonal guess.", group=_TASK, tasks=("series",), otherwise="no season"
+    )
+    missing: str | None = _option(
+        "refuse",
+        str,
+        "Missing cells: refuse the file, or learn nothing from such a target.",
+        group=_TASK,
+        tasks=("series",),
+        choices=("refuse", "skip"),
+    )
+
+    report: int = _option(1000, int, "Steps from one report to the next.", group=_RUN, at_least=1)
+    checkpoint_every: int | None = _option(
+        None, int, "Steps from one checkpoint to the next.", group=_RUN, at_least=1, otherwise="by time", resumable=True
+    )
+    checkpoint_seconds: float = _option(
+        60.0, float, "Seconds from one checkpoint to the next.", group=_RUN, above=0, resumable=True
+    )
+    # two at least: Orbax makes room for a new one before it is complete
+    keep: int = _option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=2, resumable=True)
+    on_divergence: str = _option(
+        "stop",
+        str,
+        "What to do when the loss explodes.",
+        group=_RUN,
+        choices=("stop", "reset-influence"),
+        resumable=True,
+    )
+    tensorboard: bool = _option(False, bool, "Write TensorBoard event files too.", group=_RUN, resumable=True)
+
+
+def fields(task: str) -> dict[str, dataclasses.Field]:
+    """The options of a task, by name."""
+    return {f.name: f for f in dataclasses.fields(Settings) if f.name != "task" and task in f.metadata["tasks"]}
+
+
+def default(field: dataclasses.Field, task: str) -> Any:
+    value = field.metadata["default"]
+    return value.get(task) if isinstance(value, dict) else value
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def split_names(names: str | None) -> list[str] | None:
+    return [name.strip() for name in names.split(",")] if names else None

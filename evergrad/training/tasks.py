@@ -1,0 +1,184 @@
+"""The tasks as a run sees them: where streams come from, what is reported, and what is held against the model."""
+
+import abc
+import hashlib
+import math
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from jaxtyping import Integer
+
+from evergrad.checks import InputError, refuse_unless
+from evergrad.model import Model
+from evergrad.names import refuse_unknown
+from evergrad.readouts import Linear, Readout, Softmax
+from evergrad.tasks.base import Source
+from evergrad.tasks.copy import SYMBOLS, Copy
+from evergrad.tasks.reading import Text, encode, fingerprint, read_parts, symbols_of
+from evergrad.tasks.series import FARTHEST, Series, scored_anew
+from evergrad.tasks.table import read_columns
+from evergrad.tasks.text import CharacterText, bits_per_symbol
+from evergrad.training.settings import Settings, split_names
+
+
+class Task(abc.ABC):
+    """Made from settings; refuses data that cannot be used. `fingerprints` has the hash of every text or file."""
+
+    source: Source
+    inputs: int
+    fingerprints: dict[str, str]
+    symbols: str | None = None
+    steps: int | None = None  # as many as there are, where there is an end
+    unit: ClassVar[str] = "bits/symbol"
+    scale: ClassVar[float] = 1 / math.log(2)  # from the readout's loss to that unit
+    figure: ClassVar[str]  # the name in a report of what the run is about
+    explosive: float  # a loss that no sane model has: ten times that of knowing nothing
+
+    @abc.abstractmethod
+    def readout(self, units: int, key: jax.Array) -> Readout: ...
+
+    @abc.abstractmethod
+    def start(self, model: Model, *, batch: int, key: jax.Array) -> Any: ...
+
+    @abc.abstractmethod
+    def figures(self, position: Any, loss: float, steps: int) -> dict[str, float]:
+        """What a report says; `loss` is the mean over `steps` steps and all streams, as the readout measures it."""
+
+    @abc.abstractmethod
+    def headline(self, row: dict[str, Any]) -> str:
+        """The figure of a report, for people."""
+
+    def reported(self, position: Any) -> Any:
+        """The position to go on with after a report."""
+        return position
+
+    def validate(self, model: Model) -> dict[str, float]:
+        """Figures that cost time, measured now and then."""
+        return {}
+
+
+class CopyTask(Task):
+    figure = "length"
+
+    def __init__(self, settings: Settings):
+        options = {name: getattr(settings, name) for name in ("length", "threshold", "jitter", "longest")}
+        self.source = Copy(**options)
+        self.inputs, self.fingerprints, self.explosive = SYMBOLS, {}, 10 * math.log2(SYMBOLS)
+
+    def readout(self, units, key):
+        return Softmax(units=units, classes=SYMBOLS, key=key)
+
+    def start(self, model, *, batch, key):
+        return self.source.start(batch=batch, key=key)
+
+    def figures(self, position, loss, steps):
+        return {"loss": self.scale * loss, "length": int(position.length), "running_bits": float(position.bits)}
+
+    def headline(self, row):
+        return f"length {row['length']}"
+
+
+class TextTask(Task):
+    figure = "valid_bpc"
+
+    def __init__(self, settings: Settings):
+        parts = read_parts(settings.data, settings.valid, settings.test, as_bytes=settings.bytes)
+        self.symbols = symbols_of(parts[0])
+        train, self.valid, self.test = (self._encoded(part) for part in parts)
+        self.inputs = 256 if self.symbols is None else len(self.symbols)
+        refuse_unless(
+            self.inputs > 1, f"{parts[0].place} has only the symbol {self.symbols!r}: there is nothing to predict."
+        )
+        self.explosive = 10 * math.log2(self.inputs)
+        self.source = CharacterText(
+            train, reset_probability=settings.reset_probability, reset_every=settings.reset_every
+        )
+        refuse_unless(
+            settings.batch < len(train),
+            f"{parts[0].place} has {len(train)} training symbols, too few for {settings.batch} streams: use a smaller "
+            "--batch.",
+        )
+        names = ("train", "valid", "test")
+        self.fingerprints = {f"{n}: {p.place}": fingerprint(p) for n, p in zip(names, parts, strict=True)}
+
+    def _encoded(self, text: Text) -> Integer[np.ndarray, " N"]:
+        refuse_unless(len(text.content) >= 2, f"{text.place} has one symbol: there is no next one to predict.")
+        return encode(text, self.symbols)
+
+    def readout(self, units, key):
+        return Softmax(units=units, classes=self.inputs, key=key)
+
+    def start(self, model, *, batch, key):
+        return self.source.start(batch=batch, key=key)
+
+    def figures(self, position, loss, steps):
+        return {"loss": self.scale * loss}
+
+    def validate(self, model):
+        return {"valid_bpc": bits_per_symbol(model, self.valid)}
+
+    def headline(self, row):
+        return f"valid {row['valid_bpc']:.3f} bits/char"
+
+
+class SeriesTask(Task):
+    figure, unit, scale = "error", "squared error", 1.0
+
+    def __init__(self, settings: Settings):
+        if settings.data is None:
+            raise InputError("a series needs a file: --data FILE.csv (or .parquet).")
+        path = Path(settings.data)
+        columns = read_columns(path, split_names(settings.columns), settings.time, missing=settings.missing == "skip")
+        self.names = split_names(settings.targets) or list(columns.names)
+        for name in self.names:
+            refuse_unknown("column of --targets", name, columns.names, f"those read from {path} are")
+        targets = [columns.names.index(name) for name in self.names]
+        self.source = Series(
+            columns.values, targets, batch=settings.batch, ahead=settings.ahead, period=settings.period
+        )
+        self.inputs, self.steps = len(columns.names), self.source.length
+        self.explosive = 10 * len(targets) * FARTHEST**2
+        self.seasonal, self.weight = settings.period is not None, np.asarray(self.source.weight)
+        refuse_unless(
+            settings.steps is None or settings.steps <= self.steps,
+            f"--steps {settings.steps}: {path} has {self.steps} rows for each of {settings.batch} streams, and a "
+            "second pass would forecast what was already seen. Leave --steps out to use them all.",
+        )
+        self.fingerprints = {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+
+    def readout(self, units, key):
+        return Linear(units=units, outputs=len(self.names), key=key)
+
+    def start(self, model, *, batch, key):
+        return self.source.start(model=model)
+
+    def figures(self, position, loss, steps):
+        """Mean absolute errors over the forecasts that fell due since the last report, in the columns' own units."""
+        counted, sums = np.asarray(position.counted, np.float64), np.asarray(position.errors, np.float64)
+        means = sums / np.maximum(counted, 1)
+        ours, persistence, seasonal = (float(each) for each in means.mean(axis=1))
+        now = int(position.time)
+        taught = float(self.weight[now - steps : now].mean())
+        figures = {"loss": loss / taught if taught else None, "error": ours, "persistence_error": persistence}
+        if self.seasonal:
+            figures["seasonal_error"] = seasonal
+        with_one = means[1] > 0
+        ratio = float((means[0][with_one] / means[1][with_one]).mean()) if with_one.any() else None
+        return figures | {"relative_error": ratio, "scored": int(counted.sum())}
+
+    def reported(self, position):
+        return scored_anew(position)
+
+    def headline(self, row):
+        if row["relative_error"] is None:
+            return "no forecast due yet"
+        return f"error {row['error']:.4g}, {row['relative_error']:.3f} of persistence"
+
+
+_TASKS = {"copy": CopyTask, "text": TextTask, "series": SeriesTask}
+
+
+def make_task(settings: Settings) -> Task:
+    return _TASKS[settings.task](settings)

@@ -1,0 +1,46 @@
+"""The code in README and docs runs as it stands."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import evergrad as eg
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_ten_lines_of_the_readme(capsys):
+    """With a shorter stream and a smaller network than it says."""
+    (code,) = blocks("README.md")
+    rng = np.random.default_rng(0)
+    stream = [(rng.integers(0, 4, 16), rng.integers(0, 4, 16), np.zeros(16, bool)) for _ in range(3)]
+    exec(code.replace("128", "20"), {"stream": stream})
+    assert len(capsys.readouterr().out.split()) == 3
+
+
+@pytest.mark.parametrize("index", range(2))
+def test_the_cells_of_the_docs(index):
+    one, two = blocks("docs/extending-a-cell.md")
+    names = {}
+    exec(one, names)
+    exec(two, names)
+    kind = names[("Leaky", "MGU")[index]]
+    model = eg.Model(kind(3, 6, key=jax.random.key(0)), eg.Softmax(6, 3, key=jax.random.key(1)))
+    learner = eg.Learner(model, eg.OK(rank=2, window=2), optax.adam(1e-2))
+    xs = np.tile(np.arange(200)[:, None] % 3, (1, 2))
+    _, out = learner.run(learner.init(batch=2, key=jax.random.key(2)), xs[:-1], xs[1:])
+    assert float(out.losses[-20:].mean()) < 0.7 * float(out.losses[:20].mean())
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,104 @@
+"""The paper's two cases, and the mixing of terms that are zero, equal or nearly so."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad.estimators.ok import mixing
+from evergrad.linearize import KroneckerMemory
+from tests.helpers import cast, make_cell
+
+DRAWS = 40_000
+
+
+def one_step(estimator, cell, u, a, memory, count=DRAWS):
+    """Draws of the influence after one step from u ⊗ A with H = 1."""
+    draw = lambda key: estimator.influence(estimator.step((u[None], a[:, None]), cell, memory, key), cell).weight  # noqa: E731
+    return jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), count))
+
+
+def setting(orthogonal):
+    """u ⊗ A + ĥ ⊗ D of an RNN with H = 1 and unit norms: u ⊥ ĥ and A ⊥ D, or u = ĥ."""
+    cell = make_cell("rnn", units=4)
+    p = len(cell.weight)
+    regressor = jnp.zeros(p).at[0].set(1.0)
+    diagonals = jnp.full((1, 1, 4), 0.5)  # of norm 1
+    a = jax.random.normal(jax.random.key(3), (4, 4))
+    a = a - jnp.diag(jnp.diagonal(a))
+    a = a / jnp.linalg.norm(a)
+    u = jnp.zeros(p).at[1].set(1.0) if orthogonal else regressor
+    identity = jnp.ones((1, 1, 4))
+    # W_h = 0 leaves H = E = 1
+    cell = jax.tree.map(jnp.zeros_like, cell)
+    return cell, u, a, KroneckerMemory(regressor, diagonals, identity, jnp.ones(()))
+
+
+def variance(draws):
+    return float(((draws - draws.mean(0)[None]) ** 2).sum((1, 2, 3)).mean())
+
+
+def test_case_two_of_the_paper_nothing_beats_the_sign_trick():
+    cell, u, a, memory = setting(orthogonal=True)
+    ok = one_step(eg.OK(rank=1, window=0, mix="signs"), cell, u, a, memory)
+    kf = one_step(eg.KF(), cell, u, a, memory)
+    assert variance(ok) == pytest.approx(2, rel=0.02)
+    assert variance(kf) == pytest.approx(2, rel=0.02)
+
+
+def test_case_one_of_the_paper_a_single_product_needs_no_noise():
+    cell, u, a, memory = setting(orthogonal=False)
+    assert variance(one_step(eg.OK(rank=1, window=0, mix="signs"), cell, u, a, memory)) < 1e-12
+    assert variance(one_step(eg.KF(), cell, u, a, memory)) == pytest.approx(2, rel=0.02)
+
+
+def terms(kind, rng, n=7):
+    u, a = rng.normal(size=(n, 9)), rng.normal(size=(n, 20))
+    if kind == "zeros":
+        u[2], a[4] = 0, 0
+    elif kind == "all zero":
+        u[:], a[:] = 0, 0
+    elif kind == "repeated":
+        u[1:4] = u[0]
+    elif kind == "nearly parallel":
+        u = u[:1] + 1e-5 * u
+    elif kind == "scales apart":
+        u, a = u * 10.0 ** np.arange(-3, 4)[:, None], a * 10.0 ** -np.arange(-3, 4)[:, None]
+    elif kind == "rank lost":
+        u[:, 2:], a[:, 2:] = 0, 0
+    return u, a
+
+
+@pytest.mark.parametrize("mix", ["signs", "sampling"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    "kind", ["plain", "zeros", "all zero", "repeated", "nearly parallel", "scales apart", "rank lost"]
+)
+def test_mixing_is_unbiased_and_optimal_whatever_the_terms(kind, mix, dtype):
+    """Clamping the small factorisation must cost neither the mean nor, to 2 %, the variance."""
+    rank, count = 3, 20_000
+    u, a = (jnp.asarray(t, dtype) for t in terms(kind, np.random.default_rng(0)))
+
+    @jax.jit
+    def squared_errors(keys):
+        def draw(key):
+            fewer, weights = mixing(u, a @ a.T, rank, mix, key)
+            return fewer.T @ (weights.T @ a) - u.T @ a
+
+        errors = jax.vmap(draw)(keys)
+        return errors.mean(0), (errors**2).sum((1, 2)).mean()
+
+    mean, got = squared_errors(jax.random.split(jax.random.key(1), count))
+    scale = float(jnp.linalg.norm(u.T @ a))
+    rounding = 1e-3 if dtype == jnp.float32 else 1e-6  # of the whole, for terms that nearly cancel
+    bound = float(eg.optimal_variance(jnp.asarray(u.T @ a, jnp.float64), rank))
+    assert np.isfinite(float(got))
+    assert float(got) <= 1.02 * bound + (rounding * scale) ** 2
+    assert float((mean**2).sum()) <= 5 * max(float(got), bound) / count + (rounding * scale) ** 2 * 1e-2
+
+
+def test_rank_one_in_float32_keeps_its_type():
+    cell = cast(make_cell("rhn"), jnp.float32)
+    carried = jax.eval_shape(eg.OK(rank=1).init, cell)
+    assert all(a.dtype == jnp.float32 for a in carried)

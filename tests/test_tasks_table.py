@@ -1,0 +1,92 @@
+"""CSV and Parquet files, good and bad."""
+
+import gzip
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+import evergrad as eg
+from evergrad.tasks.table import read_columns
+
+
+def write(tmp_path, content, name="data.csv"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path, names=None, time=None, missing=False):
+    return read_columns(path, names, time, missing=missing)
+
+
+def test_a_csv_with_names_and_time_stamps(tmp_path):
+    found = read(write(tmp_path, "date,a,b\n2024-01-01 00:00,1,2\n2024-01-01 01:00,3,5\n"))
+    assert found.names == ("a", "b")
+    assert found.values.tolist() == [[1, 2], [3, 5]]
+
+
+def test_semicolons_decimal_commas_and_quotes(tmp_path):
+    path = write(tmp_path, '"Timestamp";"x"\n0;-490,7\n117;4,5\n')
+    assert read(path).values.tolist() == [[-490.7], [4.5]]
+
+
+def test_a_compressed_file_without_names(tmp_path):
+    path = write(tmp_path, gzip.compress(b"1,2\n3,4\n5,7\n"), "rates.txt.gz")
+    found = read(path, names=["2"])
+    assert found.names == ("2",)
+    assert found.values.tolist() == [[2], [4], [7]]
+
+
+def test_parquet_is_the_same_as_csv(tmp_path):
+    table = pyarrow.table({"time": [1, 2, 3], "a": [1.5, None, 2.5], "b": [1, 2, 3]})
+    parquet.write_table(table, tmp_path / "data.parquet")
+    found = read(tmp_path / "data.parquet", missing=True)
+    expected = read(write(tmp_path, "time,a,b\n1,1.5,1\n2,,2\n3,2.5,3\n"), missing=True)
+    assert found.names == expected.names
+    np.testing.assert_array_equal(found.values, expected.values)
+
+
+BAD = {
+    "empty": ("", "data.csv is empty"),
+    "only names": ("a,b\n", "names and no rows"),
+    "ragged": ("a,b\n1,2\n3\n", "line 3 has 1 cells, but there are 2 columns"),
+    "missing": ("a,b\n1,2\n3,\n5,6\n", r"line 3, column b: the cell is missing.*--missing skip"),
+    "missing by name": ("a\n1\nNA\n2\n", "line 3, column a: the cell is missing"),
+    "constant": ("a,b\n1,2\n1,3\n", "column a is 1 in every row"),
+    "text": ("a,b\n1,2\n1,up\n", "line 3, column b: 'up' is not a number"),
+    "infinite": ("a\n1\ninf\n", "line 3, column a: 'inf' is infinite"),
+    "unsorted": ("time,a\n1,2\n3,4\n2,5\n", "line 4, column time: the time stamp 2 is earlier than"),
+    "duplicate": ("date,a\n2024-01-01,2\n2024-01-01,4\n", "line 3, column date: the time stamp 2024-01-01 is the same"),
+    "no time": ("date,a\n2024-01-01,2\nyesterday,4\n", "line 3, column date: 'yesterday' is no time stamp"),
+    "same name": ("a,a\n1,2\n", "same column name twice"),
+    "binary": (b"\xff\xfe\x00a\n", "line 1 is not UTF-8"),
+    "only time": ("time\n1\n2\n", "no column of numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files_are_refused_with_file_and_line(tmp_path, case):
+    content, message = BAD[case]
+    with pytest.raises(eg.InputError, match=message) as refused:
+        read(write(tmp_path, content))
+    assert "data.csv" in str(refused.value)
+
+
+def test_unknown_columns_are_refused_with_the_nearest(tmp_path):
+    path = write(tmp_path, "time,load,price\n1,2,3\n2,3,4\n")
+    with pytest.raises(eg.InputError, match='Did you mean "load"'):
+        read(path, names=["laod"])
+    with pytest.raises(eg.InputError, match='Did you mean "time"'):
+        read(path, time="tim")
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path):
+    with pytest.raises(eg.InputError, match="no Parquet file"):
+        read(write(tmp_path, "a,b\n", "data.parquet"))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(eg.InputError, match="cannot be read"):
+        read(tmp_path / "nowhere.csv")

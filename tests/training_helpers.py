@@ -1,0 +1,101 @@
+"""Real processes of the command line, and what they leave behind."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from evergrad.training.folder import open_run
+from evergrad.training.run import load
+
+ROOT = Path(__file__).resolve().parent.parent
+_CACHE = tempfile.TemporaryDirectory(prefix="evergrad-compiled-")  # compiled once for all processes of a test session
+
+TINY = ("--units", "6", "--batch", "2")
+COPY_OK = ("copy", *TINY, "--estimator", "ok", "--rank", "2", "--window", "3")
+TEXT_KTP = ("text", *TINY, "--estimator", "ktp", "--rank", "2")
+SERIES_TBPTT = ("series", *TINY, "--estimator", "tbptt", "--horizon", "4", "--ahead", "2")
+
+
+@pytest.fixture(autouse=True)
+def as_on_the_command_line():
+    """Single precision, and dtypes promoted as Optax's Adam needs it; what other tests have set comes back after."""
+    names = ("jax_enable_x64", "jax_numpy_dtype_promotion")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (False, "standard"), strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def environment(*, cached: bool = True) -> dict[str, str]:
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": _CACHE.name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    inherited = {name: value for name, value in os.environ.items() if name not in cache}
+    return inherited | (cache if cached else {}) | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def command(*arguments) -> list[str]:
+    return [sys.executable, "-W", "error::UserWarning", "-m", "evergrad", *map(str, arguments)]
+
+
+def evergrad(*arguments, cwd: Path | None = None, after: str | None = None) -> subprocess.CompletedProcess:
+    """Runs the command to its end; `after` is Python that the process runs before it becomes the command."""
+    line, cached = command(*arguments), after is None  # what the process is denied would spoil the cache too
+    if after is not None:
+        line = [sys.executable, "-c", f"import os, sys\n{after}\nos.execv(sys.argv[1], sys.argv[1:])", *line]
+    return subprocess.run(line, cwd=cwd, env=environment(cached=cached), capture_output=True, text=True, timeout=300)
+
+
+def start(*arguments) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(*arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def succeed(*arguments, cwd: Path | None = None) -> str:
+    done = evergrad(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def reports(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def durable_state(run: Path) -> dict[str, np.ndarray]:
+    """All arrays of the last checkpoint, by name."""
+    _, progress = load(open_run(run))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(progress.arrays())
+    plain = lambda a: jax.random.key_data(a) if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a  # noqa: E731
+    return {jax.tree_util.keystr(path): np.asarray(plain(leaf)) for path, leaf in leaves if hasattr(leaf, "dtype")}
+
+
+def assert_same_result(run: Path, reference: Path) -> None:
+    """Bit for bit: the reports, and all that the last checkpoint holds."""
+    assert (run / "metrics.jsonl").read_bytes() == (reference / "metrics.jsonl").read_bytes()
+    ours, theirs = durable_state(run), durable_state(reference)
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        assert array.tobytes() == theirs[name].tobytes(), name
+
+
+def write_series(path: Path, rows: int = 600, columns: int = 2, seed: int = 0) -> Path:
+    """A noisy wave with a period of 12 rows, as CSV with time stamps."""
+    noise = np.random.default_rng(seed).normal(size=(rows, columns))
+    wave = np.sin(2 * np.pi * np.arange(rows) / 12)[:, None] * np.arange(1, columns + 1)[None]
+    values = 3 * wave + 0.3 * noise + 50
+    lines = ["time," + ",".join(f"c{i}" for i in range(columns))]
+    lines += [f"{t}," + ",".join(f"{v:.6f}" for v in row) for t, row in enumerate(values)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
