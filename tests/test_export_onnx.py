@@ -35,7 +35,7 @@ def expected(model, xs):
     """Predictions [T, B, outputs] and the last states [B, s, n]."""
     state = jax.vmap(lambda _: model.cell.initial())(np.arange(xs.shape[1]))
     outs = []
-    for x in xs:
+    for x in xs.astype(model.cell.weight.dtype):
         state = jax.vmap(model.cell.step)(state, x)
         outs.append(jax.vmap(lambda s: model.readout.predict(model.readout(model.cell.output(s))))(state))
     return np.stack(outs), np.asarray(state)
