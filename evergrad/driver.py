@@ -12,7 +12,7 @@ from evergrad import window
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import initial_state, linearize, unflatten
 from evergrad.model import Model, encode, stream_losses, weight_dtype
-from evergrad.tasks.base import Source
+from evergrad.tasks.base import Data, Source
 
 
 class State(eqx.Module):
@@ -112,6 +112,23 @@ def drive(
     carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
     _, state, position, kept, results = _while(unfinished, block if estimator.window else step, carry)
     return state, position, kept, results
+
+
+def take_one(
+    estimator: Estimator, state: State, data: Data, consume: Callable[[State, Any, Array, Model], Any], *, full: bool
+) -> State:
+    """One step without loop or condition, for a caller who knows whether the window is full (and stride = 1)."""
+    if full:
+        track = window.make_room(estimator, state.model.cell, state.track, _keys(state))
+        state = eqx.tree_at(lambda s: s.track, state, track)
+    state, _, delta, readout = _observe(estimator, state, data)
+    return consume(state, None, jnp.zeros((), jnp.int32), _gradient(estimator, state, delta, readout))[0]
+
+
+def full_after(estimator: Estimator, steps: int) -> bool:
+    """Whether the window is full after so many steps from the start."""
+    k = estimator.window
+    return k > 0 and steps >= 2 * k - 1 and steps % k == k - 1
 
 
 def _no_output(state):

@@ -73,9 +73,10 @@ class KroneckerTransition(Transition):
 
     def vecmat(self, v):
         v = v.reshape(self.direct.shape[1:])
-        z = jnp.einsum("ai,agi->gi", v, self.diagonals)
-        h = jnp.einsum("gi,jgi->j", z, self.recurrent)
-        return jnp.einsum("ai,abi->bi", v, self.direct).at[0].add(h).reshape(-1)
+        z = jnp.sum(v[:, None] * self.diagonals, axis=0)
+        h = self.recurrent.reshape(len(self.recurrent), -1) @ z.reshape(-1)
+        rest = jnp.sum(v[:, None] * self.direct, axis=0)
+        return jnp.concatenate([rest[0] + h, rest[1:].reshape(-1)])
 
     def matmul(self, a):
         rows = a.reshape(*self.direct.shape[1:], -1)

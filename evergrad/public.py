@@ -1,5 +1,6 @@
 """The public names, which `import evergrad` gives out; importing this imports JAX."""
 
+from evergrad.adapters import from_equinox, from_flax
 from evergrad.cells import (
     GRU,
     LSTM,
@@ -48,6 +49,8 @@ __all__ = [
     "Readout",
     "Softmax",
     "State",
+    "from_equinox",
+    "from_flax",
     "gradients",
     "optimal_low_rank",
     "optimal_variance",

@@ -1,0 +1,61 @@
+"""`evergrad streams`: stream learners on data."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Stream learners on data.", no_args_is_help=True)
+
+
+@app.callback()
+def streams() -> None:
+    """Stream learners on data."""
+
+
+@app.command()
+def bench(
+    data: Annotated[Path | None, typer.Option(help="Folder with respiratory/, ett/, exchange/ and elec2/.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Of one data set; may be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+    deep_river: Annotated[
+        Path, typer.Option(help="Python of an environment with deep-river; without it, it is left out.")
+    ] = Path(".venv-deep-river/bin/python"),
+    out: Annotated[Path, typer.Option(help="Folder for results.csv, summary.json and errors.png.")] = Path(
+        "runs/streams"
+    ),
+) -> None:
+    """Compare by progressive validation with persistence, river, rolling TBPTT and deep-river's LSTM."""
+    import rich
+
+    from evergrad.checks import InputError
+    from evergrad.streams import bench as comparison, report, sets
+
+    try:
+        chosen = list(sets.streams(data, only or []))
+    except InputError as error:
+        rich.print(f"[red]{error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    start, results = time.time(), []
+    for stream in chosen:
+        for result in comparison.compare(stream, seeds):
+            rich.print(
+                f"{result.stream}: {result.model}, seed {result.seed}: {result.error:.4f}, {result.median_ms:.3f} ms"
+            )
+            results.append(result)
+    if deep_river.exists():
+        results.extend(comparison.compare_deep_river(chosen, seeds, deep_river.absolute()))
+    else:
+        rich.print(f"[yellow]deep-river is left out: there is no {deep_river}. `make bench-streams` makes it.")
+    rows = comparison.summary(results)
+    rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
+    out.mkdir(parents=True, exist_ok=True)
+    comparison.write_csv(results, out / "results.csv")
+    settings = {"seeds": seeds, "processor": comparison.processor(), "seconds": round(time.time() - start)}
+    (out / "summary.json").write_text(json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n")
+    report.plot(rows, out / "errors.png")
+    rich.print(report.table(rows))
+    rich.print(settings)

@@ -1,0 +1,66 @@
+"""safetensors files that PyTorch's modules load as they are."""
+
+from pathlib import Path
+
+import numpy as np
+
+import evergrad as eg
+from evergrad.checks import InputError, refuse_unless
+from evergrad.export.layout import from_layout, kind_of, readout_from, to_layout
+from evergrad.files import written_whole
+
+
+def readout_path(path: Path) -> Path:
+    """model.safetensors → model.readout.safetensors."""
+    return path.with_suffix(f".readout{path.suffix}")
+
+
+def export_safetensors(model: eg.Model, path: str | Path) -> list[Path]:
+    """Two files: the cell, for `torch.nn.RNN/LSTM/GRU(...).load_state_dict`, and beside it the readout, `*.readout.*`,
+    for `torch.nn.Linear(...).load_state_dict`; a Softmax readout's probabilities are the softmax of that.
+    """
+    path = Path(path)
+    metadata = {"cell": kind_of(model.cell), "readout": type(model.readout).__name__}
+    readout = {"weight": np.asarray(model.readout.weight).T, "bias": np.asarray(model.readout.bias)}
+    _write(path, to_layout(model.cell), metadata)
+    _write(readout_path(path), readout, metadata)
+    return [path, readout_path(path)]
+
+
+def import_safetensors(path: str | Path, *, readout: str | None = None) -> eg.Model:
+    """A model from PyTorch's weights. The readout is in the file beside it (`weight`, `bias` in *.readout.*), or in the
+    same file (`readout.weight`, `readout.bias`); `readout` is "linear" or "softmax", by default what the file says.
+    """
+    path = Path(path)
+    tensors, metadata = _read(path)
+    inside = {name.removeprefix("readout."): a for name, a in tensors.items() if name.startswith("readout.")}
+    layout = {name: a for name, a in tensors.items() if not name.startswith("readout.")}
+    if not inside and readout_path(path).exists():
+        inside, metadata = _read(readout_path(path))
+    refuse_unless(
+        "weight" in inside,
+        f"{path} has no readout: add `readout.weight` [outputs, units] and `readout.bias` to it, or write the "
+        f"state_dict of a torch.nn.Linear to {readout_path(path).name} beside it.",
+    )
+    kind = (readout or metadata.get("readout", "linear")).lower()
+    refuse_unless(kind in ("linear", "softmax"), f'readout="{readout}": choose "linear" or "softmax".')
+    cell = from_layout(layout, str(path))
+    return eg.Model(cell, readout_from(inside["weight"], inside.get("bias"), kind == "softmax"))
+
+
+def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    from safetensors.numpy import save_file
+
+    with written_whole(path) as beside:
+        save_file({name: np.ascontiguousarray(a, np.float32) for name, a in tensors.items()}, beside, metadata)
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    from safetensors import SafetensorError, safe_open
+
+    refuse_unless(path.is_file(), f"{path} is not a file.")
+    try:
+        with safe_open(path, "numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise InputError(f"{path} is cut short or no safetensors file: {error}.") from None

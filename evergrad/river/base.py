@@ -1,0 +1,173 @@
+"""What regressor, classifier and forecaster have in common."""
+
+import abc
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import evergrad as eg
+from evergrad.checks import refuse_unless, whole_number
+from evergrad.river import saving
+from evergrad.river.machine import CELLS, OPTIMISERS, Settings
+from evergrad.river.pending import Sample
+from evergrad.river.session import Session
+from evergrad.river.slots import Slots
+
+Columns = Mapping[Hashable, np.ndarray]
+
+
+class StreamLearner(abc.ABC):
+    """A recurrent network that learns from every sample as it comes. What a subclass adds is the target.
+
+    B lanes are parallel streams that share the network; with dicts there is one.
+    """
+
+    units: int
+    cell: str
+    estimator: eg.Estimator | None
+    optimiser: str
+    learning_rate: float
+    clip: float
+    seed: int | None
+
+    def __init__(
+        self,
+        units: int = 32,
+        cell: str = "lstm",
+        estimator: eg.Estimator | None = None,
+        optimiser: str = "adam",
+        learning_rate: float = 1e-3,
+        clip: float = 1.0,
+        seed: int | None = None,
+    ):
+        name = type(self).__name__
+        whole_number(units, 1, f"{name}(units={units})", "units", "the size of the hidden state")
+        for given, known, what in ((cell, CELLS, "cell"), (optimiser, OPTIMISERS, "optimiser")):
+            refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
+        refuse_unless(
+            estimator is None or isinstance(estimator, eg.Estimator),
+            f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for it.",
+        )
+        for given, what in ((learning_rate, "learning_rate"), (clip, "clip")):
+            refuse_unless(
+                isinstance(given, int | float) and 0 < given < np.inf,
+                f"{name}({what}={given}) must be a number above 0.",
+            )
+        if seed is not None:
+            whole_number(seed, 0, f"{name}(seed={seed})", "seed", "or None for another one every time")
+        self.units, self.cell, self.estimator, self.optimiser = units, cell, estimator, optimiser
+        self.learning_rate, self.clip, self.seed = learning_rate, clip, seed
+        self._slots = Slots()
+        self._session: Session | None = None
+        self._begin()
+
+    @abc.abstractmethod
+    def _begin(self) -> None:
+        """What else there is at the start."""
+
+    @abc.abstractmethod
+    def _classes(self) -> int:
+        """Room for classes, 0 for a regression."""
+
+    @property
+    def _lanes(self) -> int | None:
+        return None if self._session is None else self._session.settings.lanes
+
+    def _check_lanes(self, lanes: int) -> None:
+        name = type(self).__name__
+        refuse_unless(lanes > 0, f"{name} was given no rows: pass one row a lane.")
+        refuse_unless(
+            self._lanes in (None, lanes),
+            f"{name} was given {lanes} lanes and had {self._lanes} before: the number of parallel streams cannot "
+            "change under way. Use a clone() for another number.",
+        )
+
+    def _check_features(self, x: Mapping[Hashable, Any]) -> dict[Hashable, float | str]:
+        """Of one lane, those that are not missing. Changes nothing."""
+        refuse_unless(
+            isinstance(x, Mapping),
+            f"x is {x!r}: pass a dict of features, or arrays to partial_fit, predict and run.",
+        )
+        self._check_lanes(1)
+        return self._slots.check(x)
+
+    def _encode_one(self, found: dict[Hashable, float | str], past: Mapping[Hashable, Any]) -> np.ndarray:
+        """[1, d]."""
+        found = {**found, **past}
+        self._slots.add(found)
+        raw = np.full((1, self._ready(1)), np.nan)
+        self._slots.write(found, raw[0])
+        return raw
+
+    def _encode_columns(
+        self, columns: Mapping[Hashable, np.ndarray], past: Mapping[Hashable, np.ndarray]
+    ) -> np.ndarray:
+        """[T, B, d] of columns [T, B] that were checked."""
+        columns = {**columns, **past}
+        self._slots.add_columns(columns)
+        shape = next(iter(columns.values())).shape
+        raws = np.full((*shape, self._ready(shape[1])), np.nan)
+        self._slots.write_columns(columns, raws)
+        return raws
+
+    def _encode_known(self, columns: Columns, past: Columns) -> np.ndarray:
+        """The same of features that were seen before; others are left out and nothing changes."""
+        columns = {name: column for name, column in {**columns, **past}.items() if name in self._slots.kinds}
+        shape = next(iter(columns.values())).shape
+        raws = np.full((*shape, self._session.settings.slots), np.nan)
+        self._slots.write_columns(columns, raws)
+        return raws
+
+    def save(self, path: str | Path) -> None:
+        """Everything, into one safetensors file, from which `load` goes on exactly."""
+        saving.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "StreamLearner":
+        return saving.load(cls, path)
+
+    def _step_of(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> Sample:
+        """The step that a target is for: the one that was predicted, or else one that is taken now."""
+        sample = None if self._session is None else self._session.take(key)
+        if sample is None:
+            raw = encode()
+            sample = self._session.look(key, raw, last)
+        return sample
+
+    def _predict_step(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> np.ndarray:
+        out = None if self._session is None else self._session.predict_again(key)
+        if out is None:
+            raw = encode()
+            out = self._session.predict(key, raw, last)
+        return out
+
+    def _ready(self, lanes: int) -> int:
+        """A session with room for all features and classes. Both come in powers of two, to compile seldom."""
+        slots, classes = max(4, 1 << (len(self._slots) - 1).bit_length()), self._classes()
+        if self._session is None:
+            seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else self.seed
+            estimator = eg.OK(rank=4, window=16) if self.estimator is None else self.estimator
+            learning = self.optimiser, float(self.learning_rate), float(self.clip)
+            self._session = Session(Settings(self.cell, self.units, estimator, *learning, lanes, slots, classes), seed)
+        elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
+            self._session.grow(slots=slots, classes=classes)
+        return slots
+
+
+def check_shapes(columns: Columns, shape: tuple[int, int]) -> None:
+    refuse_unless(shape[0] > 0, "there are no rows: nothing to learn from, nothing to predict.")
+    for name, column in columns.items():
+        refuse_unless(
+            column.shape == shape,
+            f"feature {name!r} has {column.shape[0]} steps of {column.shape[1]} lanes and y {shape[0]} of {shape[1]}: "
+            "they must agree.",
+        )
+
+
+def row_key(columns: Columns) -> str:
+    """One for equal features of all lanes."""
+    content = sorted((repr(name), column.tolist()) for name, column in columns.items())
+    return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()

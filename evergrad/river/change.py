@@ -1,0 +1,120 @@
+"""Learning a number: what regressor and forecaster have in common."""
+
+import math
+import numbers
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from evergrad.checks import InputError, refuse_unless
+from evergrad.river import history
+from evergrad.river.base import StreamLearner, check_shapes, row_key
+from evergrad.river.pending import Sample
+
+
+class ChangeLearner(StreamLearner):
+    """Learns the change of the target since the last one known: a linear part, and a network on what that leaves."""
+
+    _known: np.ndarray | None  # the newest targets, [B, …]
+
+    def _begin(self) -> None:
+        self._slots.add(dict.fromkeys((history.LAST, *history.CHANGE), math.nan))
+        self._known = None
+
+    def _classes(self) -> int:
+        return 0
+
+    def _targets_known(self, lanes: int) -> np.ndarray:
+        return history.empty(lanes) if self._known is None else self._known
+
+    def _learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
+        y = check_number(y)
+        found = self._check_features(x)
+        known, key = self._targets_known(1), frozenset(found.items())
+        encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
+        self._learn(self._step_of(key, known[:, -1], encode), np.array([y]))
+
+    def _predict_one(self, x: Mapping[Hashable, Any]) -> float:
+        found = self._check_features(x)
+        known, key = self._targets_known(1), frozenset(found.items())
+        encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
+        return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode)).item()
+
+    def _learn(self, sample: Sample, y: np.ndarray) -> None:
+        """Targets y [B] of one step, NaN where missing."""
+        change = y - sample.last
+        there = ~np.isnan(change)
+        self._session.learn(sample, np.where(there, change, 0), there)
+        self._known = history.push(self._targets_known(len(y)), y)
+
+    def _learn_rows(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> None:
+        columns = self._check_columns(columns, y[None])
+        known, key = self._targets_known(len(y)), row_key(columns)
+        encode = lambda: self._encode_columns(columns, history.past_row(known))[0]  # noqa: E731
+        self._learn(self._step_of(key, known[:, -1], encode), y)
+
+    def _predict_rows(self, columns: dict[Hashable, np.ndarray], lanes: int) -> np.ndarray:
+        self._check_lanes(lanes)
+        columns = self._slots.check_columns(columns)
+        known, key = self._targets_known(lanes), row_key(columns)
+        encode = lambda: self._encode_columns(columns, history.past_row(known))[0]  # noqa: E731
+        return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode))
+
+    def _run(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> np.ndarray:
+        """A whole series, [T, B]: the predictions made before learning from each target."""
+        columns = self._check_columns(columns, y)
+        known = self._targets_known(y.shape[1])
+        past = history.past_columns(known, y)
+        raws = self._encode_columns(columns, past)
+        last = past[history.LAST]
+        change = y - last
+        there = ~np.isnan(change)
+        out = self._session.series(raws, np.where(there, change, 0), there)
+        self._known = history.after(known, y)
+        return _prediction(last, out)
+
+    def _ask(self, columns: dict[Hashable, np.ndarray], steps: int, lanes: int) -> np.ndarray:
+        """The next samples in a row, [T, B], from the targets known now, leaving everything as it is."""
+        columns = self._slots.check_columns(columns)
+        if self._session is None:
+            return np.zeros((steps, lanes))
+        self._check_lanes(lanes)
+        known, hidden = self._targets_known(lanes), None
+        raws = self._encode_known(columns, history.past_row(known, steps))
+        outs = []
+        for raw in raws:
+            out, hidden = self._session.ask(raw, hidden)
+            outs.append(_prediction(known[:, -1], out))
+        return np.stack(outs)
+
+    def _check_columns(self, columns, y):
+        check_shapes(columns, y.shape)
+        self._check_lanes(y.shape[1])
+        return self._slots.check_columns(columns)
+
+
+def check_number(y: Any) -> float:
+    """A target that can be learned."""
+    if y is None or not isinstance(y, numbers.Real | np.bool_) or not math.isfinite(y):
+        raise InputError(
+            f"y is {y!r}: a target is a finite number. A sample without target is shown to predict_one only; "
+            "what has a label to predict is for OnlineRNNClassifier."
+        )
+    return float(y)
+
+
+def check_numbers(y: Any) -> np.ndarray:
+    """Targets as float64, NaN where missing."""
+    y = np.asarray(y)
+    if y.dtype == object:
+        y = np.array([np.nan if v is None else v for v in y.ravel().tolist()]).reshape(y.shape)
+    refuse_unless(y.dtype.kind in "fiub", f"y has entries of type {y.dtype}: targets are numbers, NaN where missing.")
+    y = y.astype(np.float64)
+    refuse_unless(not np.isinf(y).any(), "y has infinite entries: clip them, or put NaN for a missing target.")
+    return y
+
+
+def _prediction(last, out):
+    """0 before the first target, as river's regressors say."""
+    return np.where(np.isnan(last), 0.0, last) + out

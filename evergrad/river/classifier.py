@@ -1,0 +1,201 @@
+import math
+import numbers
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from river import base
+
+from evergrad.checks import InputError, refuse_unless
+from evergrad.river import arrays, history
+from evergrad.river.base import StreamLearner, check_shapes, row_key
+from evergrad.river.pending import Sample
+
+Label = bool | int | float | str
+
+
+class OnlineRNNClassifier(StreamLearner, base.Classifier):
+    """Recurrent network that learns a label from every sample as it comes.
+
+    Features are numbers, strings (categories) or None (missing); they may appear and vanish, and so may classes appear.
+    Features are standardised online; the last known label is one more of them.
+
+    Time goes on once a sample. `predict_one` shows the sample to the network, `learn_one` with the same features, at
+    once or many samples later, teaches that step.
+
+    Parameters
+    ----------
+    units
+        Size of the hidden state.
+    cell
+        "lstm", "gru", "rnn" or "rhn".
+    estimator
+        Of the gradient, such as `eg.RTRL()`; None is `eg.OK(rank=4, window=16)`.
+    optimiser
+        "adam", "sgd" or "rmsprop".
+    learning_rate
+        Of the optimiser. Everything is standardised, so that the default serves most streams.
+    clip
+        Largest norm of the recurrent gradient.
+    seed
+        For weights and estimator; None is another one every time.
+    """
+
+    def _begin(self) -> None:
+        self._labels: list[Label] = []  # their places are the ids of the classes
+        self._last: np.ndarray | None = None  # [B] the id of the last class known, −1 for none
+
+    def _classes(self) -> int:
+        return max(2, 1 << (len(self._labels) - 1).bit_length()) if self._labels else 2
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def learn_one(self, x: dict[Hashable, Any], y: Label) -> None:
+        label = self._check_label(y)
+        found = self._check_features(x)
+        key, last = frozenset(found.items()), self._last_known(1)
+        target = self._ids([label])
+        self._learn(self._step_of(key, last, lambda: self._encode_one(found, self._past_one(last))), target)
+
+    def predict_proba_one(self, x: dict[Hashable, Any]) -> dict[Label, float]:
+        found = self._check_features(x)
+        key, last = frozenset(found.items()), self._last_known(1)
+        out = self._predict_step(key, last, lambda: self._encode_one(found, self._past_one(last)))
+        return dict(zip(self._labels, self._shares(out)[0].tolist(), strict=True))
+
+    def learn_many(self, X: Any, y: Any) -> None:
+        """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. None in y is missing."""
+        labels = [self._check_label(v, missing=True) for v in np.asarray(y).tolist()]
+        self._check_one_kind(labels)
+        columns = self._check_series(arrays.row_columns(X), (1, len(labels)))
+        key, last = row_key(columns), self._last_known(len(labels))
+        target = self._ids(labels)
+        self._learn(self._step_of(key, last, lambda: self._encode_columns(columns, self._past_row(last))[0]), target)
+
+    def predict_proba_many(self, X: Any) -> Any:
+        """One row of probabilities a lane: a frame, classes for columns, with the frame's index."""
+        import pandas as pd
+
+        columns = self._check_series(arrays.row_columns(X), (1, len(X)))
+        key, last = row_key(columns), self._last_known(len(X))
+        out = self._predict_step(key, last, lambda: self._encode_columns(columns, self._past_row(last))[0])
+        return pd.DataFrame(self._shares(out), columns=self._labels, index=getattr(X, "index", None))
+
+    def predict_many(self, X: Any) -> Any:
+        """The likeliest label of every lane: a series with the frame's index, or an array; empty before the first."""
+        shares = self.predict_proba_many(X)
+        best = shares.idxmax(axis="columns") if len(shares.columns) else shares.iloc[:, :0].sum(axis="columns")[:0]
+        return best if hasattr(X, "columns") else best.to_numpy()
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "OnlineRNNClassifier":
+        """Learns a whole series, [T, d] (or [T, lanes, d]), in one compiled loop, as if sample by sample.
+
+        `classes` may name labels that are to come.
+        """
+        if classes is not None:
+            self._ids([self._check_label(v) for v in np.asarray(classes).tolist()])
+        self._run(X, y)
+        return self
+
+    def run(self, X: Any, y: Any) -> np.ndarray:
+        """`partial_fit`, and the labels that were predicted before learning from each: progressive validation."""
+        shares = self._run(X, y)
+        labels = np.array(self._labels)[shares.argmax(-1)]
+        return labels.reshape(np.shape(y))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Of the next samples in a row, from the labels known now, in the order of `classes_`. Changes nothing."""
+        shape = arrays.series_shape(X)
+        columns = self._check_series(arrays.series_columns(X, self._lanes), shape)
+        refuse_unless(
+            self._session is not None and bool(self._labels),
+            "predict was called before partial_fit or learn_one: there are no classes yet.",
+        )
+        past = {
+            history.LAST_CLASS: np.repeat(self._past_row(self._last_known(shape[1]))[history.LAST_CLASS], shape[0], 0)
+        }
+        outs, hidden = [], None
+        for raw in self._encode_known(columns, past):
+            out, hidden = self._session.ask(raw, hidden)
+            outs.append(self._shares(out))
+        return np.stack(outs) if np.ndim(X) == 3 else np.stack(outs)[:, 0]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest labels of the next samples in a row. Changes nothing."""
+        return self.classes_[self.predict_proba(X).argmax(-1)]
+
+    @property
+    def classes_(self) -> np.ndarray:
+        return np.array(self._labels)
+
+    def _run(self, X, y):
+        y = np.asarray(y)
+        labels = [self._check_label(v, missing=True) for v in y.ravel().tolist()]
+        self._check_one_kind(labels)
+        shape = (len(y), y[:1].size)
+        columns = self._check_series(arrays.series_columns(X, self._lanes), shape)
+        ids = self._ids(labels).reshape(shape)
+        names, self._last = history.last_class_columns(self._last_known(shape[1]), ids)
+        raws = self._encode_columns(columns, {history.LAST_CLASS: names})
+        out = self._session.series(raws, np.maximum(ids, 0), ids >= 0)
+        return self._shares(out)
+
+    def _learn(self, sample: Sample, ids: np.ndarray) -> None:
+        there = ids >= 0
+        self._session.learn(sample, np.maximum(ids, 0), there)
+        self._last = np.where(there, ids, self._last_known(len(ids)))
+
+    def _last_known(self, lanes: int) -> np.ndarray:
+        return np.full(lanes, -1, np.int32) if self._last is None else self._last
+
+    def _past_one(self, last: np.ndarray) -> dict[Hashable, str]:
+        return {history.LAST_CLASS: str(last[0])} if last[0] >= 0 else {}
+
+    def _past_row(self, last: np.ndarray, steps: int = 1) -> dict[Hashable, np.ndarray]:
+        return {history.LAST_CLASS: history.last_class_columns(last, np.full((steps, len(last)), -1, np.int32))[0]}
+
+    def _shares(self, out: np.ndarray) -> np.ndarray:
+        """Probabilities of the labels seen so far."""
+        shares = out[..., : len(self._labels)].astype(np.float64)
+        return shares / shares.sum(-1, keepdims=True)
+
+    def _check_series(self, columns, shape):
+        check_shapes(columns, shape)
+        self._check_lanes(shape[1])
+        return self._slots.check_columns(columns)
+
+    def _ids(self, labels: list[Label | None]) -> np.ndarray:
+        """Ids, −1 for None; labels that are new get the next ones, and the network room for them."""
+        for label in labels:
+            if label is not None and label not in self._labels:
+                self._labels.append(label)
+        if self._session is not None:
+            self._ready(self._session.settings.lanes)
+        return np.array([-1 if label is None else self._labels.index(label) for label in labels], np.int32)
+
+    def _check_label(self, y: Any, missing: bool = False) -> Label | None:
+        y = y.item() if isinstance(y, np.generic) else y
+        if missing and (y is None or y != y):
+            return None
+        refuse_unless(
+            isinstance(y, str | numbers.Real) and (isinstance(y, str) or math.isfinite(y)),
+            f"y is {y!r}: a label is a string, a bool or a finite number. A sample without label is shown to "
+            "predict_one only.",
+        )
+        if self._labels:
+            self._check_one_kind([self._labels[0], y])
+        return y
+
+    def _check_one_kind(self, labels: list[Label | None]) -> None:
+        kinds = {_kind(label): label for label in labels if label is not None}
+        if len(kinds) > 1:
+            (was, first), (now, label), *_ = kinds.items()
+            raise InputError(
+                f"y is {label!r}, {now}, and labels were {was} before (such as {first!r}): convert one of them."
+            )
+
+
+def _kind(label):
+    return "a string" if isinstance(label, str) else "a bool" if isinstance(label, bool) else "a number"

@@ -1,0 +1,62 @@
+"""Past targets as features, without look-ahead."""
+
+import numpy as np
+
+CHANGES = 2  # how many of the newest changes of the target are features
+OWN = "evergrad"  # names of features made here are pairs that start with this
+LAST, CHANGE = (OWN, "last target"), tuple((OWN, f"change {i + 1}") for i in range(CHANGES))
+LAST_CLASS = (OWN, "last class")
+
+
+def empty(lanes: int) -> np.ndarray:
+    """The newest targets of every lane, the oldest first; NaN is none."""
+    return np.full((lanes, CHANGES + 1), np.nan)
+
+
+def push(known: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """After targets y [B]; where one is missing (NaN) nothing changes."""
+    return np.where(np.isnan(y)[:, None], known, np.concatenate([known[:, 1:], y[:, None]], axis=1))
+
+
+def past_one(known: np.ndarray) -> dict[tuple[str, str], float]:
+    """The features of one lane; missing ones too, so that their slots are there from the start."""
+    newest = known[0].tolist()
+    return {LAST: newest[-1], **{name: newest[-1 - i] - newest[-2 - i] for i, name in enumerate(CHANGE)}}
+
+
+def past_columns(known: np.ndarray, y: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+    """The same as columns [T, B], at every step from the targets before it."""
+    newest = np.stack([_running(lane, column) for lane, column in zip(known, y.T, strict=True)], axis=1)
+    changes = np.diff(newest, axis=2)
+    return {LAST: newest[..., -1], **{name: changes[..., -1 - i] for i, name in enumerate(CHANGE)}}
+
+
+def past_row(known: np.ndarray, steps: int = 1) -> dict[tuple[str, str], np.ndarray]:
+    """The same while no target comes."""
+    return past_columns(known, np.full((steps, len(known)), np.nan))
+
+
+def _running(known, y):
+    """[T, CHANGES + 1], the newest targets before each step."""
+    there = ~np.isnan(y)
+    everything = np.concatenate([known, y[there]])
+    before = np.cumsum(there) - there
+    return everything[before[:, None] + np.arange(len(known))[None]]
+
+
+def after(known: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The newest targets after all steps of y [T, B]."""
+    rows = (np.concatenate([lane, column[~np.isnan(column)]]) for lane, column in zip(known, y.T, strict=True))
+    return np.stack([row[-known.shape[1] :] for row in rows])
+
+
+def last_class_columns(last: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The id of the newest class before each step, as columns [T, B] of strings (None: none), and after the last one.
+
+    ids [T, B] are below 0 where the class is missing.
+    """
+    everything = np.concatenate([last[None], ids])
+    rows = np.maximum.accumulate(np.where(everything >= 0, np.arange(len(everything))[:, None], 0), axis=0)
+    newest = np.take_along_axis(everything, rows, axis=0)
+    names = np.array([*map(str, range(newest.max() + 1)), None], object)
+    return names[newest[:-1]], newest[-1]

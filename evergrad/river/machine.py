@@ -1,0 +1,219 @@
+"""The compiled inside of the stream learners: look at a sample, learn from one, and a whole series in one loop."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+import evergrad as eg
+from evergrad import driver
+from evergrad.linearize import flat_step, unflatten
+from evergrad.river import linear, scaler
+from evergrad.tasks.base import Data, Sequence
+
+CELLS = {"lstm": eg.LSTM, "gru": eg.GRU, "rnn": eg.RNN, "rhn": eg.RHN}
+SMALL = 1024  # entries
+OPTIMISERS = {"adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """All that decides what is compiled. `classes` is 0 for a regression."""
+
+    cell: str
+    units: int
+    estimator: eg.Estimator
+    optimiser: str
+    learning_rate: float
+    clip: float
+    lanes: int
+    slots: int
+    classes: int
+    dtype: str = dataclasses.field(default_factory=lambda: str(jnp.result_type(float)))  # float64 with JAX's x64
+
+
+class Inside(eqx.Module):
+    """All that a stream learner knows, but for the names of things: one pytree."""
+
+    scaler: scaler.Scaler  # lanes first
+    linear: linear.LinearPart | None  # lanes first
+    state: driver.State
+
+
+class Buffers:
+    """Small arrays joined to one of each type: a compiled call costs some microseconds for every array in and out."""
+
+    def __init__(self, shapes: list[jax.ShapeDtypeStruct]):
+        self.shapes = shapes
+        self.large = [i for i, a in enumerate(shapes) if a.size > SMALL]
+        small = [i for i, a in enumerate(shapes) if a.size <= SMALL]
+        types = sorted({a.dtype for a in shapes}, key=str)
+        self.groups = [group for t in types if (group := [i for i in small if shapes[i].dtype == t])]
+
+    def join(self, arrays: list[Array]) -> list[Array]:
+        joined = [jnp.concatenate([arrays[i].reshape(-1) for i in group]) for group in self.groups]
+        return [*joined, *(arrays[i] for i in self.large)]
+
+    def split(self, buffers: list[Array]) -> list[Array]:
+        found = dict(zip(self.large, buffers[len(self.groups) :], strict=True))
+        for group, buffer in zip(self.groups, buffers, strict=False):
+            ends = np.cumsum([self.shapes[i].size for i in group])
+            parts = jnp.split(buffer, ends[:-1])
+            found.update((i, part.reshape(self.shapes[i].shape)) for i, part in zip(group, parts, strict=True))
+        return [found[i] for i in range(len(self.shapes))]
+
+
+class Machine:
+    """The functions for one `Settings`. A state is a short list of arrays here, which calls quickest."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        key = jax.random.key(0)
+        shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
+        self.is_key = [jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
+        self.buffers = Buffers(jax.eval_shape(self._plain, jax.eval_shape(self._start, key)))
+        self.look = jax.jit(self._look)
+        self.learn = jax.jit(self._learn, donate_argnums=0, static_argnames="full")
+        self.series = jax.jit(self._series, donate_argnums=0)
+
+    def start(self, key: Array) -> list[Array]:
+        # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
+        return self.unpack(self.pack(self.leaves(self._start(key))))
+
+    def inside(self, leaves: list[Array]) -> Inside:
+        plain = zip(self.buffers.split(leaves), self.is_key, strict=True)
+        return jax.tree.unflatten(self.treedef, [jax.random.wrap_key_data(a) if key else a for a, key in plain])
+
+    def leaves(self, inside: Inside) -> list[Array]:
+        return self.buffers.join(self._plain(inside))
+
+    def _plain(self, inside):
+        leaves = zip(jax.tree.leaves(inside), self.is_key, strict=True)
+        return [jax.random.key_data(a) if key else a for a, key in leaves]
+
+    def _model(self, key):
+        s = self.settings
+        cell_key, readout_key = jax.random.split(key)
+        readout = (
+            eg.Softmax(s.units, s.classes, key=readout_key) if s.classes else eg.Linear(s.units, 1, key=readout_key)
+        )
+        return eg.Model(CELLS[s.cell](s.slots, s.units, key=cell_key), readout)
+
+    def _start(self, key):
+        s = self.settings
+        model_key, state_key = jax.random.split(key)
+        per_lane = lambda part: jax.tree.map(lambda a: jnp.tile(a[None], (s.lanes, *(1,) * a.ndim)), part)  # noqa: E731
+        return Inside(
+            per_lane(scaler.start(s.slots)),
+            None if s.classes else per_lane(linear.start(s.slots)),
+            self._learner(self._model(model_key)).init(batch=s.lanes, key=state_key),
+        )
+
+    def _look(self, leaves, hidden, raw):
+        """z, the hidden state after the sample, and the prediction, of samples raw [B, d]."""
+        inside = self.inside(leaves)
+        z = jax.vmap(scaler.standardise)(inside.scaler, raw)
+        cell, readout = inside.state.model.cell, inside.state.model.readout
+        hidden = jax.vmap(flat_step, (None, 0, 0))(cell, inside.state.hidden if hidden is None else hidden, z)
+        out = jax.vmap(lambda h: readout.predict(readout(cell.output(unflatten(cell, h)))))(hidden)
+        if inside.linear is not None:
+            base, unit = jax.vmap(linear.predict)(inside.linear, z)
+            out = base + unit * out[:, 0]
+        return z, hidden, out
+
+    def _learn(self, leaves, z, raw, target, weight, *, full):
+        """The state after learning from samples that were looked at as z. A target is a change, or a class.
+
+        `full` says whether the window is: known to the caller, it need not be a condition, past which all is copied.
+        """
+        inside = self.inside(leaves)
+        target, part = self._prepare(inside.linear, z, target, weight)
+        if self.settings.estimator.stride == 1:
+            data = Data(z, target, jnp.zeros(weight.shape, bool), weight)
+            update = self._learner(inside.state.model)._update
+            state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
+        else:
+            state, _ = self._drive(inside.state, 1, z[None], target[None], weight[None])
+        return self.leaves(Inside(jax.vmap(scaler.update)(inside.scaler, raw), part, state))
+
+    def _series(self, leaves, steps, raws, targets, weights):
+        """Looking and learning, `steps` times: the state after it, and the prediction made before learning, at each.
+
+        The arrays may be longer; what is past the last step must be NaN in raws and 0 in weights.
+        """
+        inside = self.inside(leaves)
+
+        def step(front, sample):
+            (scale, part), (raw, target, weight) = front, sample
+            z = jax.vmap(scaler.standardise)(scale, raw)
+            told = None if part is None else jax.vmap(linear.predict)(part, z)
+            target, part = self._prepare(part, z, target, weight)
+            return (jax.vmap(scaler.update)(scale, raw), part), (z, target, told)
+
+        front, (z, target, told) = jax.lax.scan(step, (inside.scaler, inside.linear), (raws, targets, weights))
+        state, out = self._drive(inside.state, steps, z, target, weights)
+        out = out if told is None else told[0] + told[1] * out[..., 0]
+        return self.leaves(Inside(*front, state)), out
+
+    def _prepare(self, part, z, target, weight):
+        """What the network is to learn, and the linear part after learning."""
+        if part is None:
+            return target, None
+        part, target = jax.vmap(linear.learn)(part, z, target, weight)
+        return target[:, None], part
+
+    def _drive(self, state, steps, xs, ys, weights):
+        source = Sequence(Data(xs, ys, jnp.zeros(weights.shape, bool), weights))
+        state, _, out, _ = driver.drive(
+            self.settings.estimator,
+            state,
+            source,
+            jnp.zeros((), jnp.int32),
+            len(xs),
+            limit=steps,
+            keep=lambda out: out.predictions,
+            consume=self._learner(state.model)._update,
+        )
+        return state, out
+
+    def _learner(self, model):
+        s = self.settings
+        return eg.Learner(model, s.estimator, OPTIMISERS[s.optimiser](s.learning_rate), clip=s.clip)
+
+    def pack(self, leaves: list[Array]) -> list[np.ndarray]:
+        """Plain arrays, from which `unpack` makes the same state again."""
+        return [np.array(a) for a in self.buffers.split(leaves)]
+
+    def unpack(self, arrays: list[np.ndarray]) -> list[Array]:
+        return self.buffers.join([jnp.array(a) for a in arrays])
+
+    def grow(self, arrays: list[np.ndarray], larger: "Machine", seed: int) -> list[np.ndarray]:
+        """The same packed state with more slots or with more classes: what is new is as at a start."""
+        old, new = self.settings, larger.settings
+        place = old.slots if new.slots > old.slots else old.classes
+        fresh = larger.pack(larger.start(jax.random.key(seed)))
+        return [_embed(a, b, place) for a, b in zip(arrays, fresh, strict=True)]
+
+
+def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
+    """`small` within `large`, with what is new at `place` of every axis that grew.
+
+    Slots come first wherever they are: z, (z, 1) and ĥ = (z, h, 1).
+    """
+    where = (
+        np.where(np.arange(old) < place, np.arange(old), np.arange(old) + new - old) if new != old else np.arange(old)
+        for old, new in zip(small.shape, large.shape, strict=True)
+    )
+    large[np.ix_(*where)] = small
+    return large
+
+
+@functools.lru_cache(maxsize=128)
+def machine(settings: Settings) -> Machine:
+    """Learners with equal settings, clones for instance, share what was compiled."""
+    return Machine(settings)

@@ -1,0 +1,161 @@
+"""What a stream learner does with samples that are already numbers: look, learn, and whole series."""
+
+import dataclasses
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+from evergrad import driver
+from evergrad.checks import DivergedError
+from evergrad.river.machine import Machine, Settings, machine
+from evergrad.river.pending import KEPT, Pending, Sample
+
+
+class Session:
+    """The state of a network on B lanes, and the samples that wait for their targets.
+
+    Time goes on once a sample, whoever comes first: a prediction looks at the sample and puts it among those that wait,
+    and its target, when it comes, teaches the step that was taken then. The next sample is looked at from the hidden
+    state after the newest, learned or not.
+    """
+
+    def __init__(self, settings: Settings, seed: int):
+        self.seed = seed
+        self.machine: Machine = machine(settings)
+        self.leaves: list[Any] = self.machine.start(jax.random.key(seed))
+        self.taken = 0  # steps
+        self.pending = Pending()
+        self.hidden: Any = None  # after the newest sample that waits; None: as in the state, since none does
+        self.asked: Hashable | None = None  # the newest sample, if nothing was learned since
+
+    @property
+    def settings(self) -> Settings:
+        return self.machine.settings
+
+    def predict_again(self, key: Hashable) -> np.ndarray | None:
+        """Of the sample that was asked for just before, if it is this one: asking twice does not make time go on.
+
+        Once something was learned in between, equal features are the next sample.
+        """
+        if self.asked is None or self.asked != key:
+            return None
+        sample = self.pending.asked_again()
+        return self._finite(np.asarray(self.machine.look(self.leaves, sample.before, sample.raw)[2]))
+
+    def predict(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """Of one sample of every lane, [B, d], which from then on waits for its target."""
+        raw = raw.astype(self.settings.dtype)
+        z, hidden, out = self.machine.look(self.leaves, self.hidden, raw)
+        out = self._finite(np.asarray(out))
+        self.pending.samples.append(Sample(key, raw, last, z, self.hidden))
+        self.hidden, self.asked = hidden, key
+        if len(self.pending) > KEPT:
+            self._pass(self.pending.oldest())
+        return out
+
+    def ask(self, raw: np.ndarray, hidden: Any = None) -> tuple[np.ndarray, Any]:
+        """A prediction, and the hidden state to ask on from, leaving everything as it is."""
+        hidden = self.hidden if hidden is None else hidden
+        _, hidden, out = self.machine.look(self.leaves, hidden, raw.astype(self.settings.dtype))
+        return self._finite(np.asarray(out)), hidden
+
+    def take(self, key: Hashable) -> Sample | None:
+        """The step that a target for these features is for, if it waits; all that came before it goes by."""
+        passed, sample = self.pending.take(key)
+        for earlier in passed:
+            self._pass(earlier)
+        return sample
+
+    def look(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> Sample:
+        """A step to learn from that was never predicted."""
+        raw = raw.astype(self.settings.dtype)
+        return Sample(key, raw, last, self.machine.look(self.leaves, None, raw)[0], None)
+
+    def learn(self, sample: Sample, target: np.ndarray, weight: np.ndarray) -> None:
+        self._step(sample, target, weight)
+        self.asked = None
+        if not self.pending:
+            self.hidden = None
+
+    def series(self, raws: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """T steps, [T, B, …], in one compiled loop: the predictions made before learning from each."""
+        while self.pending:
+            self._pass(self.pending.oldest())
+        self.hidden = self.asked = None
+        steps = len(raws)
+        room = max(256, 1 << (steps - 1).bit_length())
+        raws, targets, weights = (
+            np.concatenate([a, np.full((room - steps, *a.shape[1:]), fill, a.dtype)])
+            for a, fill in (
+                (raws.astype(self.settings.dtype), np.nan),
+                (self._numbers(targets), 0),
+                (weights.astype(self.settings.dtype), 0),
+            )
+        )
+        self.leaves, out = self.machine.series(self.leaves, np.int32(steps), raws, targets, weights)
+        self.taken += steps
+        return self._finite(np.asarray(out)[:steps])
+
+    def grow(self, *, slots: int, classes: int) -> None:
+        """Room for more features or more classes."""
+        for changed in ({"slots": slots}, {"classes": classes}):
+            larger = machine(dataclasses.replace(self.settings, **changed))
+            if larger is self.machine:
+                continue
+            arrays = self.machine.grow(self.machine.pack(self.leaves), larger, self.seed + slots + classes)
+            self.machine, self.leaves = larger, larger.unpack(arrays)
+        for sample in self.pending.samples:
+            more = slots - sample.raw.shape[1]
+            sample.raw = np.pad(sample.raw, ((0, 0), (0, more)), constant_values=np.nan)
+            sample.z = np.pad(np.asarray(sample.z), ((0, 0), (0, more)))
+
+    def _pass(self, sample):
+        nothing = np.zeros(self.settings.lanes)
+        self._step(sample, nothing, nothing)
+
+    def _step(self, sample, target, weight):
+        full = driver.full_after(self.settings.estimator, self.taken)
+        target, weight = self._numbers(target), weight.astype(self.settings.dtype)
+        self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, weight, full=full)
+        self.taken += 1
+
+    def _numbers(self, targets):
+        return targets.astype(np.int32 if self.settings.classes else self.settings.dtype)
+
+    def _finite(self, out):
+        if not np.isfinite(out).all():
+            raise DivergedError(
+                f"a prediction became non-finite after {self.taken} samples with "
+                f"{self.settings.estimator!r}. Try a lower learning_rate (now {self.settings.learning_rate}), or an "
+                "estimator with less noise (a larger rank or window).",
+                self.leaves,
+                out,
+            )
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        samples = [(s.key, s.raw, s.last, s.z, s.before) for s in self.pending.samples]
+        return {
+            "settings": self.settings,
+            "seed": self.seed,
+            "arrays": self.machine.pack(self.leaves),
+            "passed": list(self.pending.passed),
+            "pending": [(key, *map(_host, arrays)) for key, *arrays in samples],
+            "hidden": _host(self.hidden),
+            "asked": self.asked,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.seed, self.machine = state["seed"], machine(state["settings"])
+        self.leaves = self.machine.unpack(state["arrays"])
+        self.taken = int(self.machine.inside(self.leaves).state.time)
+        self.pending = Pending()
+        self.pending.samples.extend(Sample(*sample) for sample in state["pending"])
+        self.pending.passed.extend(state["passed"])
+        self.hidden, self.asked = state["hidden"], state["asked"]
+
+
+def _host(a):
+    return None if a is None else np.array(a)

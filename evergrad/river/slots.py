@@ -1,0 +1,159 @@
+"""From named features to slots of a vector: features and categories get the next free slot when they first appear."""
+
+import datetime as dt
+import math
+import numbers
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from evergrad.checks import InputError, refuse_unless
+
+CATEGORIES = 16  # of one feature with a slot of their own; later ones share one more
+NUMBER, CATEGORY = "number", "category"
+
+
+class Slots:
+    """Which feature is where.
+
+    A number takes one slot, and its first value becomes that slot's origin, subtracted in float64 before anything is
+    rounded to float32; a date is a number of seconds. A string takes one slot per category, 1 in its own and 0 in the
+    others. None, NaN and an absent feature are NaN: missing.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[Hashable, str] = {}
+        self.places: dict[Hashable, int] = {}  # of numbers
+        self.categories: dict[Hashable, dict[str, int]] = {}  # places of the categories of a feature
+        self.origins: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.origins)
+
+    def check(self, x: Mapping[Hashable, Any]) -> dict[Hashable, float | str]:
+        """The features that are not missing, as floats and strings. Refuses what cannot be used; changes nothing."""
+        found = {}
+        for name, value in x.items():
+            value = self._plain(name, value)
+            if value is not None:
+                found[name] = value
+        return found
+
+    def add(self, found: Mapping[Hashable, float | str]) -> None:
+        """Makes room for what appears for the first time. A number that is NaN gets its origin with its first value."""
+        for name in sorted((name for name in found if name not in self.kinds), key=repr):
+            if isinstance(found[name], str):
+                self.kinds[name], self.categories[name] = CATEGORY, {}
+            else:
+                self.kinds[name], self.places[name] = NUMBER, self._next(math.nan)
+        for name, value in found.items():
+            if isinstance(value, str):
+                known = self.categories[name]
+                if value not in known and len(known) <= CATEGORIES:
+                    known[value] = self._next(0.0)
+            elif (origin := self.origins[self.places[name]]) != origin:
+                self.origins[self.places[name]] = value
+
+    def write(self, found: Mapping[Hashable, float | str], row: np.ndarray) -> None:
+        """The values into a row of NaN, float64."""
+        for name, value in found.items():
+            if isinstance(value, str):
+                places = list(self.categories[name].values())
+                row[places] = 0.0
+                row[self._places_of(name, value)] = 1.0
+            else:
+                place = self.places[name]
+                row[place] = value - self.origins[place]
+
+    def check_columns(self, columns: Mapping[Hashable, np.ndarray]) -> dict[Hashable, np.ndarray]:
+        """Columns [T, B] of floats, or of strings and None. Refuses what cannot be used; changes nothing."""
+        return {name: self._check_column(name, np.asarray(column)) for name, column in columns.items()}
+
+    def add_columns(self, columns: Mapping[Hashable, np.ndarray]) -> None:
+        for name, column in columns.items():
+            if column.dtype == object:
+                for value in dict.fromkeys(v for v in column.ravel().tolist() if v is not None):
+                    self.add({name: value})
+            else:
+                present = column[~np.isnan(column)]
+                if present.size:
+                    self.add({name: float(present[0])})
+
+    def write_columns(self, columns: Mapping[Hashable, np.ndarray], rows: np.ndarray) -> None:
+        """The values into rows [T, B, d] of NaN, float64."""
+        for name, column in columns.items():
+            if column.dtype == object:
+                present = column != None  # noqa: E711 (entry by entry)
+                for place in self.categories.get(name, {}).values():
+                    rows[present, place] = 0.0
+                for value in dict.fromkeys(column[present].tolist()):
+                    for place in self._places_of(name, value):
+                        rows[column == value, place] = 1.0
+            elif name in self.places:
+                place = self.places[name]
+                rows[..., place] = column - self.origins[place]
+
+    def _check_column(self, name, column):
+        if column.dtype.kind in "fiub":
+            column = column.astype(np.float64)
+            kind, extreme = self.kinds.get(name, NUMBER), np.isinf(column)
+            if kind == NUMBER and not extreme.any():
+                return column
+            self._plain(name, float(column[extreme][0] if extreme.any() else column.flat[0]))
+        plain = np.empty(column.shape, object)
+        plain.flat = [self._plain(name, value) for value in column.ravel().tolist()]
+        kinds = {type(value) for value in plain.ravel().tolist() if value is not None}
+        refuse_unless(
+            len(kinds) < 2, f"feature {name!r} has numbers and strings in one column: make it one or the other."
+        )
+        return plain if str in kinds else np.array(plain, np.float64)
+
+    def _places_of(self, feature, value):
+        """Of a category: its own, or the one for all later ones; none for one that there still is room for."""
+        known = self.categories[feature]
+        if value in known:
+            return [known[value]]
+        return [list(known.values())[-1]] if len(known) > CATEGORIES else []
+
+    def _next(self, origin: float) -> int:
+        self.origins.append(origin)
+        return len(self.origins) - 1
+
+    def _plain(self, name, value):
+        if type(value) is not float:
+            value = self._unusual(name, value)
+        if value is None or value != value:
+            return None
+        if self.kinds.get(name, NUMBER if isinstance(value, float) else CATEGORY) != (
+            NUMBER if isinstance(value, float) else CATEGORY
+        ):
+            was, now = ("a number", "a string") if isinstance(value, str) else ("a string (a category)", "a number")
+            raise InputError(
+                f"feature {name!r} is {value!r}, {now}, and was {was} before: convert it, or give it another name."
+            )
+        if isinstance(value, float) and math.isinf(value):
+            raise InputError(
+                f"feature {name!r} is {value}: an infinite value has no place on a scale. Clip it, or pass None or NaN "
+                "for a missing value."
+            )
+        return value
+
+    def _unusual(self, name, value):
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, dt.date):
+            return _seconds(value)
+        refuse_unless(
+            isinstance(value, numbers.Real | np.bool_),
+            f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) or "
+            "None, or dates. Turn it into one of these.",
+        )
+        return float(value)
+
+
+def _seconds(date: dt.date) -> float:
+    """Since 1970."""
+    if not isinstance(date, dt.datetime):
+        return (date - dt.date(1970, 1, 1)).total_seconds()
+    return (date - dt.datetime(1970, 1, 1, tzinfo=date.tzinfo)).total_seconds()

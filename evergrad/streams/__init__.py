@@ -1,0 +1,1 @@
+"""Stream learners shown on data: progressive validation against what people use today."""

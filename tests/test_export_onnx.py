@@ -1,0 +1,100 @@
+"""ONNX: onnxruntime computes what the model here computes, whole or stepped, and what is read back is the same."""
+
+import jax
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import evergrad as eg
+from evergrad.export import export_onnx, import_onnx
+
+INPUTS, UNITS, OUTPUTS, STEPS, STREAMS = 3, 5, 2, 7, 4
+CELLS = {"rnn": eg.RNN, "lstm": eg.LSTM, "gru": eg.GRU}
+READOUTS = {"linear": eg.Linear, "softmax": eg.Softmax}
+
+
+def make(cell, readout):
+    first, second = jax.random.split(jax.random.key(0))
+    return eg.Model(
+        CELLS[cell](INPUTS, UNITS, key=first), READOUTS[readout](UNITS, OUTPUTS, key=second, initial="fan_in")
+    )
+
+
+@pytest.fixture(params=[(c, r) for c in CELLS for r in READOUTS], ids="-".join)
+def model(request):
+    return make(*request.param)
+
+
+@pytest.fixture
+def xs():
+    return np.random.default_rng(0).normal(size=(STEPS, STREAMS, INPUTS)).astype(np.float32)
+
+
+def expected(model, xs):
+    """Predictions [T, B, outputs] and the last states [B, s, n]."""
+    state = jax.vmap(lambda _: model.cell.initial())(np.arange(xs.shape[1]))
+    outs = []
+    for x in xs.astype(model.cell.weight.dtype):
+        state = jax.vmap(model.cell.step)(state, x)
+        outs.append(jax.vmap(lambda s: model.readout.predict(model.readout(model.cell.output(s))))(state))
+    return np.stack(outs), np.asarray(state)
+
+
+def session(path):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def zeros(run):
+    return {i.name: np.zeros((1, STREAMS, UNITS), np.float32) for i in run.get_inputs() if i.name != "x"}
+
+
+def test_onnxruntime_agrees(model, xs, tmp_path):
+    run = session(export_onnx(model, tmp_path / "model.onnx"))
+    y, *states = run.run(None, {"x": xs, **zeros(run)})
+    outs, last = expected(model, xs)
+    np.testing.assert_allclose(y, outs, rtol=0, atol=1e-5)
+    for i, state in enumerate(states):
+        np.testing.assert_allclose(state[0], last[:, i], rtol=0, atol=1e-5)
+
+
+def test_a_server_can_step_it(model, xs, tmp_path):
+    run = session(export_onnx(model, tmp_path / "model.onnx"))
+    state, outs = zeros(run), []
+    for x in xs:
+        y, *after = run.run(None, {"x": x[None], **state})
+        state, outs = dict(zip(state, after, strict=True)), [*outs, y[0]]
+    np.testing.assert_allclose(np.stack(outs), expected(model, xs)[0], rtol=0, atol=1e-5)
+
+
+def test_there_and_back(model, xs, tmp_path):
+    back = import_onnx(export_onnx(model, tmp_path / "model.onnx"))
+    assert type(back.cell) is type(model.cell)
+    assert type(back.readout) is type(model.readout)
+    np.testing.assert_allclose(expected(back, xs)[0], expected(model, xs)[0], rtol=0, atol=1e-6)
+
+
+def test_a_highway_network_is_refused(tmp_path):
+    model = eg.Model(eg.RHN(2, 3, key=jax.random.key(0)), eg.Linear(3, 1, key=jax.random.key(1)))
+    with pytest.raises(eg.InputError, match="a RHN cannot be exported"):
+        export_onnx(model, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_other_gru_is_refused(tmp_path):
+    path = export_onnx(make("gru", "linear"), tmp_path / "model.onnx")
+    proto = onnx.load(path)
+    (attribute,) = (a for a in proto.graph.node[0].attribute if a.name == "linear_before_reset")
+    attribute.i = 0
+    onnx.save(proto, path)
+    with pytest.raises(eg.InputError, match="linear_before_reset=0"):
+        import_onnx(path)
+
+
+def test_what_is_no_such_model_is_refused(tmp_path):
+    path = export_onnx(make("lstm", "linear"), tmp_path / "model.onnx")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(eg.InputError, match="cut short or no ONNX model"):
+        import_onnx(path)
+    with pytest.raises(eg.InputError, match="is not a file"):
+        import_onnx(tmp_path / "none.onnx")

@@ -1,0 +1,224 @@
+"""Features that appear and vanish, categories, missing values, lanes, and bad input that leaves the model as it was."""
+
+import datetime as dt
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import evergrad as eg
+from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor
+from evergrad.river.slots import CATEGORIES
+
+
+def taught(kind=OnlineRNNRegressor, **settings):
+    model = kind(**{"units": 3, "seed": 0, "estimator": eg.RTRL(), **settings})
+    rng = np.random.default_rng(0)
+    for t in range(40):
+        x = {"a": float(rng.normal()), "c": "xyz"[t % 3]}
+        if kind is OnlineRNNForecaster:
+            model.learn_one(math.sin(t / 3), x)
+            continue
+        model.predict_one(x)
+        model.learn_one(x, ["no", "yes"][t % 2] if kind is OnlineRNNClassifier else math.sin(t / 3))
+    return model
+
+
+def weights(model):
+    return model._session.machine.inside(model._session.leaves).state.model.cell.weight
+
+
+def test_a_feature_that_appears_leaves_the_predictions_without_it_as_they_were():
+    model, same = taught(), taught()
+    before = weights(model).shape
+    for i in range(8):
+        model.predict_one({"a": 0.3, "c": "x", f"new {i}": float(i)})
+    assert weights(model).shape[0] > before[0]
+    model._session.pending.samples.clear()
+    model._session.hidden = None
+    assert model.predict_one({"a": 0.3, "c": "x"}) == pytest.approx(same.predict_one({"a": 0.3, "c": "x"}), rel=1e-5)
+
+
+def test_slots_come_in_powers_of_two():
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    sizes = set()
+    for t in range(12):
+        model.learn_one({f"f{i}": 1.0 * t for i in range(t)}, float(t))
+        sizes.add(model._session.settings.slots)
+    assert sizes == {4, 8, 16}
+
+
+def test_new_features_are_learned_from():
+    rng, model, errors = np.random.default_rng(0), OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()), []
+    for t in range(900):
+        x = {"useless": float(rng.normal())} | ({"telling": float(rng.normal())} if t > 300 else {})
+        y = 3 * x.get("telling", float(rng.normal()))
+        errors.append(abs(model.predict_one(x) - y))
+        model.learn_one(x, y)
+    assert np.mean(errors[-200:]) < 0.2 * np.mean(errors[100:300])
+
+
+def test_missing_is_missing_however_it_is_said():
+    said = [{"a": None, "c": "x"}, {"a": math.nan, "c": "x"}, {"a": np.float32("nan"), "c": "x"}, {"c": "x"}]
+    assert len({taught().predict_one(x) for x in said}) == 1
+    assert taught().predict_one({"a": 0.0, "c": "x"}) != taught().predict_one({"c": "x"})
+
+
+def test_categories_matter_and_are_bounded():
+    model, errors = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()), []
+    for t in range(600):
+        name = "abc"[(t * 7 + t // 5) % 3]
+        errors.append(abs(model.predict_one({"c": name}) - ord(name)))
+        model.learn_one({"c": name}, float(ord(name)))
+    assert np.mean(errors[-100:]) < 0.1
+    for t in range(100):
+        model.learn_one({"c": f"user {t}"}, 0.0)
+    assert len(model._slots.categories["c"]) == CATEGORIES + 1
+
+
+def test_large_offsets_keep_their_differences():
+    """Seconds since 1970 in float32 would be steps of 128."""
+    near, far = (OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()) for _ in range(2))
+    start = dt.datetime(2026, 1, 1)
+    for t in range(50):
+        near.learn_one({"t": float(t)}, math.sin(t))
+        far.learn_one({"t": start + dt.timedelta(seconds=t)}, math.sin(t))
+    assert near.predict_one({"t": 50.0}) == far.predict_one({"t": start + dt.timedelta(seconds=50)})
+
+
+def test_no_features_at_all():
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    for t in range(30):
+        assert math.isfinite(model.predict_one({}))
+        model.learn_one({}, float(t))
+    assert model.predict_one({}) == pytest.approx(30, abs=3)
+
+
+def test_lanes_are_streams_of_their_own_that_share_a_network():
+    rng, model, errors = np.random.default_rng(0), OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()), []
+    levels = np.array([0.0, 1000.0, -50.0])
+    for t in range(400):
+        X = pd.DataFrame({"a": rng.normal(size=3)}, index=["p", "q", "r"])
+        y = levels + 2 * X["a"].to_numpy()
+        predicted = model.predict_many(X)
+        assert list(predicted.index) == ["p", "q", "r"]
+        errors.append(np.abs(predicted.to_numpy() - y))
+        model.learn_many(X, pd.Series(np.where(np.arange(3) == t % 7, np.nan, y), index=X.index))
+    assert np.mean(errors[-100:], axis=0).max() < 0.3
+    assert weights(model).ndim == 2, "one network"
+    assert np.asarray(model.predict_many(np.zeros((3, 1)))).shape == (3,)
+    assert model.predict(np.zeros((5, 3, 1))).shape == (5, 3)
+    with pytest.raises(eg.InputError, match="was given 2 lanes and had 3"):
+        model.learn_many(np.zeros((2, 1)), np.zeros(2))
+
+
+def test_lanes_of_labels():
+    model = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL())
+    X = np.random.default_rng(0).normal(size=(500, 2, 1))
+    for rows in X:
+        model.learn_many(rows, np.where(rows[:, 0] > 0, "up", "down"))
+    shares = model.predict_proba_many(pd.DataFrame({0: [2.0, -2.0]}))
+    assert shares.idxmax(axis=1).tolist() == ["up", "down"]
+    assert model.predict_many(np.array([[2.0], [-2.0]])).tolist() == ["up", "down"]
+
+
+def test_scikit_learn_habits():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    regressor = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()).partial_fit(X, X[:, 0] * 2)
+    assert np.abs(regressor.predict(X[:20]) - 2 * X[:20, 0]).mean() < 0.5
+    before = pickle.dumps(regressor)
+    regressor.predict(X)
+    assert pickle.dumps(regressor) == before
+    classifier = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL(), learning_rate=1e-2)
+    classifier.partial_fit(X, X[:, 0] > 0, classes=[False, True])
+    assert (classifier.predict(X[:50]) == (X[:50, 0] > 0)).mean() > 0.8
+    np.testing.assert_allclose(classifier.predict_proba(X[:5]).sum(1), 1)
+
+
+BAD = [
+    (lambda m: m.learn_one({"a": math.inf}, 1.0), "infinite value has no place"),
+    (lambda m: m.predict_one({"a": -math.inf}), "infinite value has no place"),
+    (lambda m: m.learn_one({"a": "text"}, 1.0), "a string, and was a number before"),
+    (lambda m: m.learn_one({"c": 3.0}, 1.0), "a number, and was a string"),
+    (lambda m: m.learn_one({"a": [1, 2]}, 1.0), "features are numbers, strings"),
+    (lambda m: m.learn_one({"b": 1.0, "a": 1j}, 1.0), "features are numbers, strings"),
+    (lambda m: m.learn_one([1.0], 1.0), "pass a dict of features"),
+    (lambda m: m.learn_one({"a": 1.0}, math.nan), "a target is a finite number"),
+    (lambda m: m.learn_one({"new": 1.0}, math.inf), "a target is a finite number"),
+    (lambda m: m.learn_one({"new": 1.0}, "text"), "a target is a finite number"),
+    (lambda m: m.learn_one({"a": 1.0}, None), "a target is a finite number"),
+    (lambda m: m.partial_fit([[1.0], [2.0]], [1.0]), "they must agree"),
+    (lambda m: m.partial_fit([[math.inf]], [1.0]), "infinite value has no place"),
+    (lambda m: m.partial_fit([[1.0]], [math.inf]), "y has infinite entries"),
+    (lambda m: m.partial_fit([[1.0]], ["a"]), "targets are numbers"),
+    (lambda m: m.partial_fit(np.zeros((0, 1)), []), "there are no rows"),
+    (lambda m: m.partial_fit(pd.DataFrame({"a": ["text"]}), [1.0]), "a string, and was a number before"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_refused_and_the_model_is_as_it_was(call, message):
+    model = taught()
+    before = pickle.dumps(model)
+    with pytest.raises(eg.InputError, match=message):
+        call(model)
+    assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (3, "a number, and labels were a string"),
+        (True, "a bool, and labels were a string"),
+        (None, "a label is a string"),
+    ],
+)
+def test_labels_of_another_type_are_refused(label, message):
+    model = taught(OnlineRNNClassifier)
+    before = pickle.dumps(model)
+    with pytest.raises(eg.InputError, match=message):
+        model.learn_one({"a": 1.0}, label)
+    assert pickle.dumps(model) == before
+
+
+def test_a_forecaster_refuses_what_it_cannot_use():
+    model = taught(OnlineRNNForecaster)
+    before = pickle.dumps(model)
+    for call, message in (
+        (lambda: model.forecast(0), "horizon must be a whole number"),
+        (lambda: model.forecast(3, [{}]), "one dict a step"),
+        (lambda: model.learn_one("text"), "a target is a finite number"),
+        (lambda: model.forecast(1, [{"a": "text"}]), "a string, and was a number"),
+    ):
+        with pytest.raises(eg.InputError, match=message):
+            call()
+    assert pickle.dumps(model) == before
+
+
+def test_labels_may_appear_at_any_time():
+    model = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL())
+    assert model.predict_proba_one({"a": 1.0}) == {}
+    assert model.predict_one({"a": 1.0}) is None
+    for t in range(120):
+        model.learn_one({"a": float(t % 5)}, f"class {t % 5}" if t > 20 else "class 0")
+    shares = model.predict_proba_one({"a": 1.0})
+    assert set(shares) == {f"class {i}" for i in range(5)}
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"units": 0}, "units must be a whole number"),
+        ({"cell": "elman"}, "choose one of lstm, gru, rnn, rhn"),
+        ({"optimiser": "lion"}, "choose one of adam, sgd, rmsprop"),
+        ({"learning_rate": -1.0}, "must be a number above 0"),
+        ({"estimator": "ok"}, "needs an estimator such as"),
+        ({"seed": -1}, "seed must be a whole number"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(eg.InputError, match=message):
+        OnlineRNNRegressor(**settings)
