@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: help setup demo test test-slow lint clean
+.PHONY: help setup demo test test-slow test-interop bench-streams lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,12 @@ demo: $(STAMP) ## learn to copy with OK and with TBPTT, side by side, in about t
 
 test: $(STAMP) ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-interop: ## PyTorch loads what is exported; in an environment of its own
+	scripts/test-interop.sh
+
+bench-streams: $(STAMP) ## stream learners compared, deep-river in an environment of its own; DATA=folder, OUT=folder
+	scripts/bench-streams.sh $(if $(DATA),--data $(DATA)) --out $(or $(OUT),runs/streams)
 
 test-slow: $(STAMP) ## the slow tests
 	$(BIN)/python -m pytest -m slow

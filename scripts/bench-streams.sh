@@ -9,4 +9,4 @@ if [ ! -x "$venv/bin/python" ]; then
     "$venv/bin/pip" install --quiet torch==2.13.0 'river<0.26' 'pandas<3' sortedcontainers tqdm torchviz ordered-set pytest scikit-learn
     "$venv/bin/pip" install --quiet --no-deps deep-river
 fi
-"${EVERGRAD_PYTHON:-.venv/bin/python}" -c 'from evergrad.cli.streams import app; app()' bench --deep-river "$venv/bin/python" "$@"
+"${EVERGRAD_PYTHON:-.venv/bin/python}" -m evergrad streams bench --deep-river "$venv/bin/python" "$@"

@@ -4,9 +4,11 @@ import typer
 
 from evergrad.cli.compare import compare
 from evergrad.cli.evaluate import evaluate
+from evergrad.cli.export import export
 from evergrad.cli.info import info
 from evergrad.cli.resume import resume
 from evergrad.cli.sample import sample
+from evergrad.cli.streams import app as streams_app
 from evergrad.cli.train import train_app
 
 app = typer.Typer(
@@ -16,7 +18,8 @@ app = typer.Typer(
     "Example: evergrad train copy --units 32 --steps 2000 --out runs/first",
 )
 app.add_typer(train_app, name="train")
-for command in (resume, evaluate, sample, compare, info):
+app.add_typer(streams_app, name="streams")
+for command in (resume, evaluate, sample, compare, info, export):
     app.command()(command)
 
 

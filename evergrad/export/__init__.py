@@ -5,3 +5,8 @@ from evergrad.export.safetensors_file import (
     export_safetensors as export_safetensors,
     import_safetensors as import_safetensors,
 )
+
+
+def read_model(file, readout=None):
+    """The model in an .onnx or .safetensors file, by the ending of its name."""
+    return import_onnx(file) if file.suffix == ".onnx" else import_safetensors(file, readout=readout)
