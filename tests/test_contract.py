@@ -97,7 +97,7 @@ def test_online_training(estimator, cell):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("estimator", "cell"), VARIANTS)
+@pytest.mark.parametrize(("estimator", "cell"), TRAINED)
 def test_a_reset_cuts_and_streams_are_apart(estimator, cell):
     """What came before a reset, and what other streams are fed, changes no bit of the gradients after it."""
     model = make_model(cell, scale=1.5)

