@@ -69,7 +69,7 @@ def draw(errors, path):
     for change in CHANGES:
         axis.axvline(change, color="black", linewidth=0.8, linestyle=":")
     axis.text(CHANGES[0] + 10, axis.get_ylim()[1] * 0.93, "the rule changes", fontsize=8)
-    axis.set(xlabel="sample", ylabel="error, mean of 50", xlim=(0, SAMPLES))
+    axis.set(xlabel="sample", ylabel="error, mean of 50", xlim=(0, SAMPLES), ylim=(0, None))
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8, loc="upper left")
     figure.tight_layout()

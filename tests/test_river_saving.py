@@ -32,7 +32,8 @@ def teach(model, first, last):
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
 def model(request):
-    model = request.param(units=3, seed=1, estimator=eg.UORO())
+    random, windowed = eg.UORO(), eg.OK(rank=2, window=3)
+    model = request.param(units=3, seed=1, estimator=windowed if request.param is OnlineRNNRegressor else random)
     teach(model, 0, 30)
     if not isinstance(model, OnlineRNNForecaster):
         model.predict_one({"a": 0.5})  # waits for its target

@@ -106,6 +106,16 @@ def test_a_whole_series_is_learned_as_if_sample_by_sample():
     np.testing.assert_allclose(hidden(whole), hidden(one), atol=1e-4)
 
 
+def test_nothing_is_known_before_its_time():
+    """Predictions up to and at step 20 are the same whatever the targets from step 20 and the features after it."""
+    X, y = np.array(SERIES[:40])[:, None], np.array(SERIES[1:41])
+    other_X, other_y = X.copy(), y.copy()
+    other_X[21:], other_y[20:] = 7 * X[21:] + 3, -5 * y[20:] + 9
+    a, b = regressor().run(X, y), regressor().run(other_X, other_y)
+    np.testing.assert_array_equal(a[:21], b[:21])
+    assert (a[21:] != b[21:]).all()
+
+
 def test_a_whole_series_of_labels_is_learned_as_if_sample_by_sample():
     X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
     one, whole = (OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL()) for _ in range(2))
