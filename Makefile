@@ -22,7 +22,7 @@ demo: $(STAMP) ## learn to copy with OK and with TBPTT, side by side, in about t
 	@$(BIN)/python -m evergrad.demo --out runs/demo
 
 test: $(STAMP) ## all tests but the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
 test-interop: ## PyTorch loads what is exported; in an environment of its own
 	scripts/test-interop.sh
