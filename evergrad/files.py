@@ -16,3 +16,11 @@ def written_whole(path: Path) -> Iterator[Path]:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Text, on the disk for good before it takes its name."""
+    with written_whole(path) as beside, beside.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

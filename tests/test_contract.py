@@ -14,7 +14,7 @@ from evergrad import driver
 from evergrad.linearize import initial_state, linearize
 from evergrad.model import check_sequence
 from evergrad.tasks.base import Data, Sequence
-from tests.helpers import BATCH, CELLS, ESTIMATORS, PAIRS, cast, make_data, make_model, with_window
+from tests.helpers import BATCH, ESTIMATORS, PAIRS, cast, make_data, make_model, with_window
 
 STEPS = 7
 
@@ -28,7 +28,6 @@ def variants(cells):
             yield pytest.param(with_window(ESTIMATORS[name], 2), cell, id=f"{name}-window-{cell}")
 
 
-VARIANTS = list(variants(CELLS))
 TRAINED = list(variants(["rhn", "reset-before-gru"]))
 
 
@@ -52,10 +51,10 @@ def test_gradient_is_the_contraction_of_the_influence(name, cell):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-@pytest.mark.parametrize(("estimator", "cell"), VARIANTS)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_structure_and_dtype_are_kept(estimator, cell, dtype):
-    cell = cast(make_model(cell).cell, dtype)
+@pytest.mark.parametrize(("name", "cell"), PAIRS)
+def test_structure_and_dtype_are_kept(name, cell, dtype=jnp.float32):
+    """In float32 with x64 on, where a stray float64 would show."""
+    estimator, cell = ESTIMATORS[name], cast(make_model(cell).cell, dtype)
     carried = jax.eval_shape(estimator.init, cell)
     state, x = initial_state(cell), jnp.zeros(cell.inputs, dtype)
     _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))

@@ -13,6 +13,7 @@ from typing import Any
 
 import evergrad
 from evergrad.checks import InputError, refuse_unless
+from evergrad.files import write_whole
 from evergrad.training.settings import Settings
 
 FORMAT = 1
@@ -151,16 +152,6 @@ def _document(folder: Folder) -> str:
         "symbols": folder.symbols,
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Replaces a file at once: a reader, or a crash, finds the old content or the new."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def check_unchanged(folder: Folder, now: dict[str, str]) -> None:

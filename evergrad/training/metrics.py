@@ -10,7 +10,8 @@ import os
 from typing import Any
 
 from evergrad.checks import InputError
-from evergrad.training.folder import Folder, rows, write_whole
+from evergrad.files import write_whole
+from evergrad.training.folder import Folder, rows
 
 
 def import_tensorboard() -> Any:
