@@ -52,8 +52,9 @@ def test_gradient_is_the_contraction_of_the_influence(name, cell):
 
 
 @pytest.mark.parametrize(("name", "cell"), PAIRS)
-def test_structure_and_dtype_are_kept(name, cell, dtype=jnp.float32):
+def test_structure_and_dtype_are_kept(name, cell):
     """In float32 with x64 on, where a stray float64 would show."""
+    dtype = jnp.float32
     estimator, cell = ESTIMATORS[name], cast(make_model(cell).cell, dtype)
     carried = jax.eval_shape(estimator.init, cell)
     state, x = initial_state(cell), jnp.zeros(cell.inputs, dtype)

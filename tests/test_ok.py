@@ -15,7 +15,11 @@ DRAWS = 40_000
 
 def one_step(estimator, cell, u, a, memory, count=DRAWS):
     """Draws of the influence after one step from u ⊗ A with H = 1."""
-    draw = lambda key: estimator.influence(estimator.step((u[None], a[:, None]), cell, memory, key), cell).weight  # noqa: E731
+    carried = u[None], a.T[None] if isinstance(estimator, eg.OK) else a[:, None]  # OK keeps its matrices transposed
+
+    def draw(key):
+        return estimator.influence(estimator.step(carried, cell, memory, key), cell).weight
+
     return jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), count))
 
 
