@@ -55,15 +55,15 @@ class Racer:
 
 def table(racers: list[Racer], steps: int) -> Table:
     view = Table(title=f"copy task, RHN {UNITS}, {BATCH} streams: the longest string learned so far")
-    for column in ("estimator", "progress", "step", "length", "bits/symbol", "steps/s"):
+    for column in ("estimator", "progress", "step", "length", "bits", "steps/s"):
         view.add_column(column, justify="left" if column in ("estimator", "progress") else "right", no_wrap=True)
     for racer in racers:
         last = racer.reports[-1] if racer.reports else {"length": 1, "loss": 1.0}
-        done = round(16 * racer.steps / steps)
+        done = round(10 * racer.steps / steps)
         speed = f"{racer.steps / racer.seconds:.0f}" if racer.seconds else "compiling"
         view.add_row(
             racer.name,
-            "█" * done + "░" * (16 - done),
+            "█" * done + "░" * (10 - done),
             f"{racer.steps:,}",
             str(last["length"]),
             f"{last['loss']:.3f}",
