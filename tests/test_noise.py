@@ -2,7 +2,6 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import evergrad as eg
@@ -59,5 +58,4 @@ def show(errors):
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    jnp.zeros(())
     show(squared_errors())
