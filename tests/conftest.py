@@ -1,5 +1,10 @@
 """A hostile configuration: strict dtypes, no silent broadcasting, shapes checked at run time."""
 
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
 import jax
 from jaxtyping import install_import_hook
 
@@ -13,6 +18,25 @@ with install_import_hook("evergrad", "beartype.beartype"):
 # compiling is most of the time that these take, and what they compile is run once
 COMPILE_BOUND = {"test_exact.py", "test_contract.py", "test_errors.py", "test_cells.py", "test_adapters.py"}
 
+CACHE = "EVERGRAD_TEST_CACHE"  # a folder where the processes that tests start find each other's compiled programs
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        os.environ[CACHE] = tempfile.mkdtemp(prefix="evergrad-compiled-")
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[CACHE], ignore_errors=True)
+
 
 def pytest_runtest_setup(item):
     jax.config.update("jax_disable_most_optimizations", item.path.name in COMPILE_BOUND)
+
+
+def pytest_runtest_teardown(item):
+    """Lets compiled programs go before their pages are more than Linux maps for one process (65,530)."""
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import jax
@@ -15,8 +14,6 @@ from evergrad.training.folder import open_run
 from evergrad.training.run import load
 
 ROOT = Path(__file__).resolve().parent.parent
-_CACHE = tempfile.TemporaryDirectory(prefix="evergrad-compiled-")  # compiled once for all processes of a test session
-
 TINY = ("--units", "6", "--batch", "2")
 COPY_OK = ("copy", *TINY, "--estimator", "ok", "--rank", "2", "--window", "3")
 TEXT_KTP = ("text", *TINY, "--estimator", "ktp", "--rank", "2")
@@ -37,7 +34,7 @@ def as_on_the_command_line():
 
 def environment(*, cached: bool = True) -> dict[str, str]:
     cache = {
-        "JAX_COMPILATION_CACHE_DIR": _CACHE.name,
+        "JAX_COMPILATION_CACHE_DIR": os.environ["EVERGRAD_TEST_CACHE"],  # of tests/conftest.py
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
