@@ -68,6 +68,15 @@ class Learner:
         data = self._data(state, xs, ys, resets, weights, lead=(steps, len(state.hidden)))
         return self._checked(*self._compiled(data, state))
 
+    def compile(self, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> jax.stages.Compiled:
+        """The program that `run` would be on data of these shapes, not run: for its memory and cost analysis."""
+        steps, batch = np.shape(xs)[:2]
+        state = eqx.filter_eval_shape(lambda: self.init(batch=batch, key=jax.random.key(0)))
+        data = self._data(state, xs, ys, resets, weights, lead=(steps, batch))
+        shapes, rest = eqx.partition(state, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+        run = lambda data, shapes: eqx.filter(self._drive(data, eqx.combine(shapes, rest)), eqx.is_array)  # noqa: E731
+        return jax.jit(run, donate_argnums=1).lower(data, shapes).compile()
+
     def follow(
         self, state: State, source: Source, position: Any, steps: int, *, room: int | None = None
     ) -> tuple[State, Any, Float[np.ndarray, "steps B"]]:

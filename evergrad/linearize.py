@@ -20,7 +20,6 @@ from jaxtyping import Array, Float
 
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless
-from evergrad.streamwise import streamwise
 
 
 class KroneckerMemory(eqx.Module):
@@ -80,16 +79,21 @@ class KroneckerTransition(Transition):
 
     def matmul(self, a):
         rows = a.reshape(*self.direct.shape[1:], -1)
-        product = self.dense_h().T @ rows[0]
+        product = self.dense_h() @ rows[0]
         rest = jnp.einsum("abi,biq->aiq", self.direct[:, 1:], rows[1:])
         return product + rest.reshape(product.shape)
 
-    def dense_h(self) -> Float[Array, "n m"]:
-        """The columns of H that belong to h, as rows."""
+    def after(self, a: Float[Array, "q m"]) -> Float[Array, "q m"]:
+        """A H."""
+        rest = jnp.einsum("qai,abi->qbi", a.reshape(-1, *self.direct.shape[1:]), self.direct[:, 1:])
+        return jnp.concatenate([a @ self.dense_h(), rest.reshape(len(a), -1)], axis=1)
+
+    def dense_h(self) -> Float[Array, "m n"]:
+        """The columns of H that belong to h."""
         s, _, n = self.diagonals.shape
-        dense = jnp.einsum("agi,jgi->jai", self.diagonals, self.recurrent)
-        dense = dense + self.direct[None, :, 0] * jnp.eye(n, dtype=dense.dtype)[:, None]
-        return dense.reshape(n, s * n)
+        dense = jnp.einsum("agi,jgi->aij", self.diagonals, self.recurrent)
+        dense = dense + self.direct[:, 0, :, None] * jnp.eye(n, dtype=dense.dtype)[None]
+        return dense.reshape(s * n, n)
 
 
 class GeneralTransition(Transition):
@@ -171,36 +175,25 @@ def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
 def suffix_products(
     cell: KroneckerCell, memories: KroneckerMemory
 ) -> tuple[Float[Array, "m m"], Float[Array, "k m m"]]:
-    """Pᵀ with P = H_k⋯H_1, and every Sₛᵀ with Sₛ = H_k⋯H_{s+1}, for k remembered steps of one stream, the oldest first.
+    """P = H_k⋯H_1, and every Sₛ = H_k⋯H_{s+1}, for k remembered steps of one stream, the oldest first.
 
     One m²n product a step.
     """
-    transitions = jax.vmap(lambda memory: transition(cell, memory))(memories)
-    products = _suffixes(jax.vmap(KroneckerTransition.dense_h)(transitions), transitions.direct)
-    return products[0], products[1:]
 
-
-@streamwise
-def _suffixes(dense: Float[Array, "k n m"], direct: Float[Array, "k s s n"]) -> Float[Array, "k+1 m m"]:
-    """H_1ᵀ⋯H_kᵀ, H_2ᵀ⋯H_kᵀ, …, 1, from the columns of every H that belong to h, and E for the others."""
-    _, n, m = dense.shape
-
-    def back(suffix, step):
-        dense, direct = step
-        rest = jnp.einsum("abi,aiq->biq", direct[:, 1:], suffix.reshape(-1, n, m))
-        product = jnp.concatenate([dense @ suffix, rest.reshape(m - n, m)])
+    def back(suffix, memory):
+        product = transition(cell, memory).after(suffix)
         return product, product
 
-    start = jnp.eye(m, dtype=dense.dtype)
-    _, products = jax.lax.scan(back, start, (dense, direct), reverse=True)
-    return jnp.concatenate([products, start[None]])
+    start = jnp.eye(initial_state(cell).size, dtype=cell.weight.dtype)
+    product, products = jax.lax.scan(back, start, memories, reverse=True)
+    return product, jnp.concatenate([products[1:], start[None]])
 
 
-def diagonals_times(diagonals: Float[Array, "*k s g n"], a: Float[Array, "*k m q"]) -> Float[Array, "*k gn q"]:
-    """Dᵀ A."""
-    *k, s, g, n = diagonals.shape
-    product = jnp.einsum("...agi,...aiq->...giq", diagonals, a.reshape(*k, s, n, -1))
-    return product.reshape(*k, g * n, -1)
+def carried_forward(memories: KroneckerMemory, suffixes: Float[Array, "k m m"]) -> Float[Array, "m k gn"]:
+    """All SₛDₛ: what each of k remembered steps adds to the influence, apart from ĥₛ, as of the last of them."""
+    k, s, g, n = memories.diagonals.shape
+    terms = jnp.einsum("kmai,kagi->mkgi", suffixes.reshape(k, s * n, s, n), memories.diagonals)
+    return terms.reshape(s * n, k, g * n)
 
 
 def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p gn"]) -> Cell:

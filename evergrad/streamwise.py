@@ -1,44 +1,32 @@
-"""Work on the largest arrays, one stream after the other.
+"""Functions of one stream, mapped over all of them.
 
-Under `vmap` a product of many streams becomes a batched one, which on a CPU is half as fast as the same products done
+`vmap` makes one batched product of the products of many streams, which on a CPU is half as fast as the same products
 one stream at a time and in place: each is then a plain matrix product whose operands fit the cache, and no second array
 of that size is ever touched. On other devices, and for small arrays, the batched form is the right one and is kept.
 """
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 SMALL = 1 << 16  # numbers a stream below which a loop costs more than it saves
 
 
-def streamwise(function: Callable) -> Callable:
-    """A function of arrays, with one array for result, that `vmap` maps as said above.
+def over_streams(function: Callable[..., Any], carried: Any, *others: Any) -> Any:
+    """function(carried, *others) of every stream, in the shape of `carried`; all leaves have the streams first."""
+    numbers = sum(math.prod(a.shape[1:]) for a in jax.tree.leaves(carried))
+    if numbers < SMALL:
+        return jax.vmap(function)(carried, *others)
 
-    Where the result has the shape of the first argument it is written over it.
-    """
-    mapped = jax.custom_batching.custom_vmap(function)
+    def one_by_one(carried, *others):
+        pick = lambda tree, b: jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, b, keepdims=False), tree)  # noqa: E731
 
-    @mapped.def_vmap
-    def rule(axis_size, in_batched, *args):
-        args = tuple(
-            a if batched else jnp.broadcast_to(a[None], (axis_size, *a.shape))
-            for a, batched in zip(args, in_batched, strict=True)
-        )
-        if args[0][0].size < SMALL:
-            return jax.vmap(function)(*args), True
-        one_by_one = lambda *args: _one_by_one(function, axis_size, *args)  # noqa: E731
-        return jax.lax.platform_dependent(*args, cpu=one_by_one, default=jax.vmap(function)), True
+        def one(b, carried):
+            result = function(pick(carried, b), *pick(others, b))
+            return jax.tree.map(lambda all_, new: all_.at[b].set(new), carried, result)
 
-    return mapped
+        return jax.lax.fori_loop(0, len(jax.tree.leaves(carried)[0]), one, carried)
 
-
-def _one_by_one(function, streams, first, *rest):
-    take = lambda b, arrays: [jax.lax.dynamic_index_in_dim(a, b, keepdims=False) for a in arrays]  # noqa: E731
-    result = jax.eval_shape(function, *(a[0] for a in (first, *rest)))
-    if (result.shape, result.dtype) == (first.shape[1:], first.dtype):
-        step = lambda b, all_: all_.at[b].set(function(*take(b, [all_, *rest])))  # noqa: E731
-        return jax.lax.fori_loop(0, streams, step, first)
-    step = lambda b, all_: all_.at[b].set(function(*take(b, [first, *rest])))  # noqa: E731
-    return jax.lax.fori_loop(0, streams, step, jnp.zeros((streams, *result.shape), result.dtype))
+    return jax.lax.platform_dependent(carried, *others, cpu=one_by_one, default=jax.vmap(function))

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 from evergrad.cells.base import Cell
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
+from evergrad.streamwise import over_streams
 
 
 class Track(eqx.Module):
@@ -48,9 +49,10 @@ def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Tr
     """Folds the oldest k steps of a full window into the influence."""
     k = estimator.window
     oldest = jax.tree.map(lambda a: a[:k], track.memories)
-    fold = jax.vmap(estimator.fold, in_axes=(0, None, 1, 0))
+    oldest = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), oldest)
+    fold = lambda carried, memories, key: estimator.fold(carried, cell, memories, key)  # noqa: E731
     return Track(
-        fold(track.carried, cell, oldest, keys),
+        over_streams(fold, track.carried, oldest, keys),
         jax.tree.map(lambda a: jnp.roll(a, -k, axis=0), track.memories),
         None if track.deltas is None else jnp.roll(track.deltas, -k, axis=0),
         track.count - k,
@@ -60,8 +62,8 @@ def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Tr
 def remember(estimator: Estimator, cell: Cell, track: Track, memory: Memory, keys: Array) -> Track:
     """One step more. A window must have room."""
     if not estimator.window:
-        step = jax.vmap(estimator.step, in_axes=(0, None, 0, 0))
-        return eqx.tree_at(lambda t: t.carried, track, step(track.carried, cell, memory, keys))
+        step = lambda carried, memory, key: estimator.step(carried, cell, memory, key)  # noqa: E731
+        return eqx.tree_at(lambda t: t.carried, track, over_streams(step, track.carried, memory, keys))
     memories = jax.tree.map(lambda slots, new: slots.at[track.count].set(new), track.memories, memory)
     return Track(track.carried, memories, track.deltas, track.count + 1)
 

@@ -15,8 +15,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 with install_import_hook("evergrad", "beartype.beartype"):
     import evergrad.public  # noqa: F401
 
-# compiling is most of the time that these take, and what they compile is run once
-COMPILE_BOUND = {"test_exact.py", "test_contract.py", "test_errors.py", "test_cells.py", "test_adapters.py"}
+# these run long enough, or look at what was compiled; compiling is most of the time that all others take
+OPTIMISED = {"test_copy.py", "test_noise.py", "test_costs.py", "test_bench.py", "test_plan.py", "test_streams_bench.py"}
 
 CACHE = "EVERGRAD_TEST_CACHE"  # a folder where the processes that tests start find each other's compiled programs
 
@@ -32,7 +32,7 @@ def pytest_unconfigure(config):
 
 
 def pytest_runtest_setup(item):
-    jax.config.update("jax_disable_most_optimizations", item.path.name in COMPILE_BOUND)
+    jax.config.update("jax_disable_most_optimizations", item.path.name not in OPTIMISED)
 
 
 def pytest_runtest_teardown(item):

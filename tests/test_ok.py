@@ -15,7 +15,7 @@ DRAWS = 40_000
 
 def one_step(estimator, cell, u, a, memory, count=DRAWS):
     """Draws of the influence after one step from u ⊗ A with H = 1."""
-    carried = u[None], a.T[None] if isinstance(estimator, eg.OK) else a[:, None]  # OK keeps its matrices transposed
+    carried = u[None], a[:, None]
 
     def draw(key):
         return estimator.influence(estimator.step(carried, cell, memory, key), cell).weight

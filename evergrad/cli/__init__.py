@@ -2,9 +2,11 @@
 
 import typer
 
+from evergrad.cli.bench import app as bench_app
 from evergrad.cli.compare import compare
 from evergrad.cli.evaluate import evaluate
 from evergrad.cli.export import export
+from evergrad.cli.import_model import import_app
 from evergrad.cli.info import info
 from evergrad.cli.resume import resume
 from evergrad.cli.sample import sample
@@ -18,7 +20,9 @@ app = typer.Typer(
     "Example: evergrad train copy --units 32 --steps 2000 --out runs/first",
 )
 app.add_typer(train_app, name="train")
+app.add_typer(import_app, name="import")
 app.add_typer(streams_app, name="streams")
+app.add_typer(bench_app, name="bench")
 for command in (resume, evaluate, sample, compare, info, export):
     app.command()(command)
 

@@ -32,6 +32,7 @@ def bench(
     import rich
 
     from evergrad.checks import InputError
+    from evergrad.machine import processor
     from evergrad.streams import bench as comparison, report, sets
 
     try:
@@ -54,7 +55,7 @@ def bench(
     rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
     out.mkdir(parents=True, exist_ok=True)
     comparison.write_csv(results, out / "results.csv")
-    settings = {"seeds": seeds, "processor": comparison.processor(), "seconds": round(time.time() - start)}
+    settings = {"seeds": seeds, "processor": processor(), "seconds": round(time.time() - start)}
     (out / "summary.json").write_text(json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n")
     report.plot(rows, out / "errors.png")
     rich.print(report.table(rows))

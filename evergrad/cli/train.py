@@ -20,7 +20,8 @@ train_app = typer.Typer(
 )
 
 
-def _train(task: str, out: Path, config: Path | None, given: dict[str, Any]) -> None:
+def start_run(task: str, out: Path, config: Path | None, given: dict[str, Any]) -> None:
+    """A new run in the folder `out`."""
     with explained():
         from rich.console import Console
 
@@ -38,7 +39,7 @@ def copy(out: Out, config: Config = None, **given: Any) -> None:
 
     Example: evergrad train copy --units 32 --estimator ok --rank 4 --steps 2000 --out runs/copy
     """
-    _train("copy", out, config, given)
+    start_run("copy", out, config, given)
 
 
 @train_app.command()
@@ -48,7 +49,7 @@ def text(out: Out, config: Config = None, **given: Any) -> None:
 
     Example: evergrad train text --units 64 --estimator tbptt --horizon 10 --steps 2000 --out runs/text
     """
-    _train("text", out, config, given)
+    start_run("text", out, config, given)
 
 
 @train_app.command()
@@ -58,4 +59,4 @@ def series(out: Out, config: Config = None, **given: Any) -> None:
 
     Example: evergrad train series --data rates.csv --ahead 6 --period 24 --units 32 --rank 8 --out runs/rates
     """
-    _train("series", out, config, given)
+    start_run("series", out, config, given)

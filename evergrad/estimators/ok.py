@@ -7,9 +7,8 @@ from jaxtyping import Array, Float
 
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.linearize import diagonals_times, initial_state, suffix_products, weight_gradient
+from evergrad.linearize import carried_forward, initial_state, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
-from evergrad.streamwise import streamwise
 
 
 class OK(Estimator):
@@ -49,7 +48,7 @@ class OK(Estimator):
 
     def init(self, cell):
         m, (p, q) = initial_state(cell).size, cell.weight.shape
-        return jnp.zeros((self.rank, p), cell.weight.dtype), jnp.zeros((self.rank, q, m), cell.weight.dtype)  # Aᵢᵀ
+        return jnp.zeros((self.rank, p), cell.weight.dtype), jnp.zeros((m, self.rank, q), cell.weight.dtype)
 
     def step(self, carried, cell, memory, key):
         return self.fold(carried, cell, jax.tree.map(lambda a: a[None], memory), key)
@@ -57,44 +56,31 @@ class OK(Estimator):
     def fold(self, carried, cell, memories, key):
         u, a = carried
         product, suffixes = suffix_products(cell, memories)
-        a = _times(a, product)
+        old = (product @ a.reshape(len(a), -1)).reshape(a.shape)
+        new = carried_forward(memories, suffixes)
         vectors = jnp.concatenate([u, memories.regressor])
-        u, weights = mixing(vectors, _gram(a, memories.diagonals, suffixes), self.rank, self.mix, key)
-        return u, _combine(a, memories.diagonals, suffixes, weights)
+        u, weights = mixing(vectors, _gram(old, new), self.rank, self.mix, key)
+        return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
 
     def gradient(self, carried, cell, delta):
         u, a = carried
-        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, jnp.einsum("bm,brqm->brq", delta, a)))
+        through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
+        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, through))
 
     def influence(self, carried, cell):
         u, a = carried
-        return weight_gradient(cell, jnp.einsum("rp,rqm->mpq", u, a))
+        return weight_gradient(cell, jnp.einsum("rp,mrq->mpq", u, a))
 
 
-@streamwise
-def _times(a: Float[Array, "r q m"], product: Float[Array, "m m"]) -> Float[Array, "r q m"]:
-    """(P Aᵢ)ᵀ from Aᵢᵀ and Pᵀ."""
-    return (a.reshape(-1, a.shape[-1]) @ product).reshape(a.shape)
+def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> Float[Array, "r+k r+k"]:
+    """Inner products of all terms. On a CPU one product for every row of the state is the fastest way."""
+    inner = lambda a, b: jnp.matmul(a, b.mT).sum(axis=0)  # noqa: E731
+    across = inner(old, new)
+    return jnp.block([[inner(old, old), across], [across.T, inner(new, new)]])
 
 
-@streamwise
-def _gram(a: Float[Array, "r q m"], diagonals: Float[Array, "k s g n"], suffixes: Float[Array, "k m m"]):
-    """Inner products of all Aᵢ and SₛDₛ."""
-    a, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
-    across = a @ fresh.T
-    return jnp.block([[a @ a.T, across], [across.T, fresh @ fresh.T]])
-
-
-@streamwise
-def _combine(
-    a: Float[Array, "r q m"],
-    diagonals: Float[Array, "k s g n"],
-    suffixes: Float[Array, "k m m"],
-    weights: Float[Array, "N r"],
-):
-    """r combinations of all Aᵢ and SₛDₛ."""
-    old, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
-    return (weights[: len(a)].T @ old + weights[len(a) :].T @ fresh).reshape(a.shape)
+def _combine(weights: Float[Array, "N r"], terms: Float[Array, "m N q"]) -> Float[Array, "m r q"]:
+    return jnp.matmul(jnp.broadcast_to(weights.T[None], (len(terms), *weights.T.shape)), terms)
 
 
 def mixing(

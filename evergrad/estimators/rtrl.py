@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from evergrad.cells.base import KroneckerCell
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.linearize import diagonals_times, immediate, initial_state, suffix_products, transition, weight_gradient
+from evergrad.linearize import carried_forward, immediate, initial_state, suffix_products, transition, weight_gradient
 
 
 class RTRL(Estimator):
@@ -34,8 +34,8 @@ class RTRL(Estimator):
         if not isinstance(cell, KroneckerCell):
             return Estimator.fold(self, carried, cell, memories, key)
         product, suffixes = suffix_products(cell, memories)
-        fresh = jnp.einsum("kp,kqm->mpq", memories.regressor, diagonals_times(memories.diagonals, suffixes))
-        return jax.tree.map(jnp.add, _apply(lambda a: product.T @ a, carried), weight_gradient(cell, fresh))
+        fresh = jnp.einsum("kp,mkq->mpq", memories.regressor, carried_forward(memories, suffixes))
+        return jax.tree.map(jnp.add, _apply(lambda a: product @ a, carried), weight_gradient(cell, fresh))
 
     def gradient(self, carried, cell, delta):
         return jax.tree.map(lambda a: jnp.tensordot(delta, a, 2), carried)

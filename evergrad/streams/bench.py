@@ -2,7 +2,6 @@
 
 import csv
 import json
-import platform
 import statistics
 import subprocess
 import tempfile
@@ -107,13 +106,6 @@ def write_csv(results: list[Result], path: Path) -> None:
         writer = csv.DictWriter(file, asdict(results[0]).keys())
         writer.writeheader()
         writer.writerows(asdict(r) for r in results)
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _result(stream, model, seed, predictions, seconds, size):

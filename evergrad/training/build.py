@@ -34,14 +34,20 @@ def set_precision(settings: Settings) -> None:
     jax.config.update("jax_enable_x64", settings.precision == "float64")
 
 
-def make_job(settings: Settings) -> Job:
-    """Refuses, before anything is written, what cannot be run."""
+def make_job(settings: Settings, *, fresh: bool = False) -> Job:
+    """Refuses, before anything is written, what cannot be run. A `fresh` run starts from the weights of a file, if the
+    settings name one; later all weights come from checkpoints, and the file need not be there any more.
+    """
     set_precision(settings)
     task = make_task(settings)
     model_key, _, _ = _keys(settings)
     cell_key, readout_key = jax.random.split(model_key)
     cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key)
     model = eg.Model(cell, task.readout(settings.units, readout_key))
+    if fresh and settings.weights is not None:
+        from evergrad.training.weights import started_from
+
+        model = started_from(settings.weights, model)
     learner = eg.Learner(model, make_estimator(settings), make_optimiser(settings), clip=settings.clip)
     return Job(_spelt_out(settings, learner.estimator, task), task, learner)
 

@@ -20,6 +20,8 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
             source = f"{flag(name)}" if name in said or config is None else f"{config}, {name}"
             chosen[name] = checked(options[name], value, source)
     _check_parameters(chosen, {*from_file, *said})
+    if chosen["weights"] is not None:
+        chosen |= _decided_by_weights(chosen, {*from_file, *said})
     if chosen.get("reset_every") is not None and "reset_probability" not in {*from_file, *said}:
         chosen["reset_probability"] = 0.0
     if chosen["horizon"] is not None and chosen["stride"] is None:
@@ -61,6 +63,18 @@ def _read_config(path: Path, task: str) -> dict[str, Any]:
     for name in content:
         refuse_unknown(f"setting in {path}", name, fields(task))
     return content
+
+
+def _decided_by_weights(chosen: dict[str, Any], asked: set[str]) -> dict[str, Any]:
+    from evergrad.training.weights import shape_of
+
+    decided = shape_of(chosen["weights"])
+    for name in asked & decided.keys():
+        refuse_unless(
+            chosen[name] == decided[name],
+            f"{flag(name)} {chosen[name]}, but {chosen['weights']} has {decided[name]}: leave {flag(name)} out.",
+        )
+    return decided
 
 
 def _check_parameters(chosen: dict[str, Any], asked: set[str]) -> None:

@@ -22,7 +22,7 @@ from evergrad.training.signals import listening
 def train(settings: Settings, out: Path, console: Console) -> signal.Signals | None:
     """A new run in a new folder. Gives back the signal that stopped it, if one did."""
     check_free(out)
-    job = make_job(settings)
+    job = make_job(settings, fresh=True)
     if settings.tensorboard:
         import_tensorboard()
     folder = create(out, job.settings, job.task.fingerprints, job.task.symbols)
@@ -71,6 +71,8 @@ def _go(folder, job, console, *, resumed):
     if resumed:
         progress = _restored(job, checkpoints, display.say)
         checkpoints.set_aside_after(progress.step if progress else 0)
+        if progress is None:
+            job = make_job(job.settings, fresh=True)
     progress = progress or begin(job)
     metrics = Metrics(folder, progress.step)
     try:

@@ -61,6 +61,13 @@ class Settings:
     task: str
     cell: str = _option("rhn", str, "Recurrent cell.", group=_MODEL, choices=tuple(CELLS))
     units: int = _option(128, int, "Size of the hidden state.", group=_MODEL, at_least=1)
+    weights: str | None = _option(
+        None,
+        str,
+        "Start from this RNN, LSTM or GRU: a .onnx or .safetensors file, which then decides --cell and --units.",
+        group=_MODEL,
+        otherwise="random weights",
+    )
     estimator: str = _option("ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(ESTIMATORS))
     rank: int | None = _option(
         None, int, "Terms that are kept (ok, ktp).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER

@@ -1,0 +1,49 @@
+"""What a step cannot do without: its matrix products, or its pass over its largest array, in the best form found.
+
+The best form on a CPU is one stream at a time and in place; see evergrad/streamwise.py.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from evergrad.bench.settings import Setting
+from evergrad.bench.timing import Case, in_place
+
+GATES = 2  # of an RHN
+
+
+def step_products(setting: Setting, times: int) -> Case:
+    """H·A of all streams and terms, rank·gates·n³ multiply-adds a stream, as OK(window=0) has it at every step."""
+    a, h = _arrays(setting)
+    return in_place(lambda a, h: _each_stream(lambda a, h: a @ h, a, h), a, h, times=times)
+
+
+def window_products(setting: Setting, window: int, times: int) -> Case:
+    """The products of a window: one suffix product a step, and P·A once a window; seconds a step of the window."""
+    a, h = _arrays(setting)
+
+    def fold(a, h):
+        product = jax.lax.fori_loop(0, window, lambda _, p: p @ h, jnp.eye(len(h), dtype=h.dtype))
+        return a @ product
+
+    whole = in_place(lambda a, h: _each_stream(fold, a, h), a, h, times=times)
+    return lambda: whole() / window
+
+
+def one_pass(setting: Setting, times: int) -> Case:
+    """One multiply-add over an array of batch x weights numbers, in place."""
+    weights = (setting.symbols + setting.units + 1) * GATES * setting.units
+    array = jnp.ones((setting.batch, weights), jnp.float32)
+    return in_place(lambda a, x: a * x + x, array, jnp.float32(0.5), times=times)
+
+
+def _each_stream(function, a, h):
+    return jax.lax.fori_loop(0, len(a), lambda b, a: a.at[b].set(function(a[b], h[b])), a)
+
+
+def _arrays(setting):
+    n = setting.units
+    a_key, h_key = jax.random.split(jax.random.key(3))
+    a = jax.random.normal(a_key, (setting.batch, setting.rank * GATES * n, n))
+    h, _ = jnp.linalg.qr(jax.random.normal(h_key, (setting.batch, n, n)))  # keeps the size of A, however often
+    return a, h
