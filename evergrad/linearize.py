@@ -72,28 +72,30 @@ class KroneckerTransition(Transition):
 
     def vecmat(self, v):
         v = v.reshape(self.direct.shape[1:])
-        z = jnp.sum(v[:, None] * self.diagonals, axis=0)
+        z = sum(
+            v[a][None] * self.diagonals[a] for a in range(len(v))
+        )  # unrolled: XLA makes a slow product of the sum otherwise
         h = self.recurrent.reshape(len(self.recurrent), -1) @ z.reshape(-1)
-        rest = jnp.sum(v[:, None] * self.direct, axis=0)
+        rest = sum(v[a][None] * self.direct[a] for a in range(len(v)))
         return jnp.concatenate([rest[0] + h, rest[1:].reshape(-1)])
 
     def matmul(self, a):
         rows = a.reshape(*self.direct.shape[1:], -1)
-        product = self.dense_h() @ rows[0]
+        product = self.dense_h().T @ rows[0]
         rest = jnp.einsum("abi,biq->aiq", self.direct[:, 1:], rows[1:])
         return product + rest.reshape(product.shape)
 
     def after(self, a: Float[Array, "q m"]) -> Float[Array, "q m"]:
         """A H."""
         rest = jnp.einsum("qai,abi->qbi", a.reshape(-1, *self.direct.shape[1:]), self.direct[:, 1:])
-        return jnp.concatenate([a @ self.dense_h(), rest.reshape(len(a), -1)], axis=1)
+        return jnp.concatenate([a @ self.dense_h().T, rest.reshape(len(a), -1)], axis=1)
 
-    def dense_h(self) -> Float[Array, "m n"]:
-        """The columns of H that belong to h."""
-        s, _, n = self.diagonals.shape
-        dense = jnp.einsum("agi,jgi->aij", self.diagonals, self.recurrent)
-        dense = dense + self.direct[:, 0, :, None] * jnp.eye(n, dtype=dense.dtype)[None]
-        return dense.reshape(s * n, n)
+    def dense_h(self) -> Float[Array, "n m"]:
+        """The columns of H that belong to h, as rows. Gate by gate, which is one pass where an einsum would be three."""
+        s, g, n = self.diagonals.shape
+        dense = sum(self.diagonals[None, :, k] * self.recurrent[:, None, k] for k in range(g))
+        dense = dense + self.direct[None, :, 0] * jnp.eye(n, dtype=dense.dtype)[:, None]
+        return dense.reshape(n, s * n)
 
 
 class GeneralTransition(Transition):
@@ -141,6 +143,8 @@ def transition(cell: Cell, memory: Memory) -> Transition:
 def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell:
     """Σ δ F over all leading axes of the memory and of δ, as a gradient."""
     lead = delta.ndim - 1
+    if isinstance(memory, KroneckerMemory) and not lead:
+        return weight_gradient(cell, jnp.outer(memory.regressor, _in_memory(through_diagonals(memory, delta))))
     memory, delta = jax.tree.map(lambda a: a.reshape(-1, *a.shape[lead:]), (memory, delta))
     if isinstance(memory, KroneckerMemory):
         return weight_gradient(cell, jnp.einsum("kp,kq->pq", memory.regressor, through_diagonals(memory, delta)))
@@ -150,6 +154,11 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
         return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(memory.state, memory.x)
 
     return jax.vjp(steps, params)[1](delta)[0]
+
+
+def _in_memory(v: Float[Array, " q"]) -> Float[Array, " q"]:
+    """v, by a product with 1: what comes out of a product is kept, where XLA would compute v anew for each of p rows."""
+    return v @ jnp.eye(len(v), dtype=v.dtype)
 
 
 def immediate(cell: Cell, memory: Memory) -> Cell:

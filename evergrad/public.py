@@ -24,6 +24,7 @@ from evergrad.frozen import gradients
 from evergrad.learner import Learner
 from evergrad.low_rank import optimal_low_rank, optimal_variance
 from evergrad.model import Model
+from evergrad.planner import Plan, plan
 from evergrad.readouts import Linear, Readout, Softmax
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Linear",
     "Model",
     "Output",
+    "Plan",
     "Readout",
     "Softmax",
     "State",
@@ -54,4 +56,5 @@ __all__ = [
     "gradients",
     "optimal_low_rank",
     "optimal_variance",
+    "plan",
 ]

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from evergrad.cells.base import Cell
+from evergrad.costs import Cost, Sizes
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
 from evergrad.streamwise import over_streams
@@ -39,6 +40,17 @@ def start(estimator: Estimator, cell: Cell, batch: int) -> Track:
     memories = jax.tree.map(lambda a: jnp.zeros((slots, batch, *a.shape), a.dtype), memory) if slots else None
     deltas = jnp.zeros((slots, batch, state.size), state.dtype) if estimator.stride > 1 else None
     return Track(carried, memories, deltas, jnp.zeros((), jnp.int32))
+
+
+def cost(estimator: Estimator, sizes: Sizes) -> Cost:
+    """Of remembering and of carrying back, a stream and step."""
+    if not estimator.window:
+        return Cost()
+    k, slots = estimator.window, 2 * estimator.window - 1
+    back = (k if estimator.horizon else 1.5 * k) / estimator.stride
+    remembered = slots * (sizes.p + sizes.q * sizes.m / sizes.n + sizes.m * sizes.m / sizes.n)
+    pulled = slots * sizes.parameters / estimator.stride
+    return Cost(pulled, back * sizes.n * sizes.q, 2 * remembered / k, 1.1 * remembered)
 
 
 def is_full(track: Track) -> Array:

@@ -8,6 +8,7 @@ from evergrad.cli.evaluate import evaluate
 from evergrad.cli.export import export
 from evergrad.cli.import_model import import_app
 from evergrad.cli.info import info
+from evergrad.cli.plan import plan
 from evergrad.cli.resume import resume
 from evergrad.cli.sample import sample
 from evergrad.cli.streams import app as streams_app
@@ -23,7 +24,7 @@ app.add_typer(train_app, name="train")
 app.add_typer(import_app, name="import")
 app.add_typer(streams_app, name="streams")
 app.add_typer(bench_app, name="bench")
-for command in (resume, evaluate, sample, compare, info, export):
+for command in (resume, evaluate, sample, compare, info, export, plan):
     app.command()(command)
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless, whole_number
+from evergrad.costs import Cost, Sizes
 from evergrad.linearize import Memory, check_parameters
 
 
@@ -50,6 +51,10 @@ class Estimator(eqx.Module):
     @abc.abstractmethod
     def influence(self, carried: Any, cell: Cell) -> Cell:
         """G itself, a gradient with m rows in front, at the full cost in memory: for tests and pictures."""
+
+    @abc.abstractmethod
+    def cost(self, sizes: Sizes) -> Cost:
+        """Of keeping the influence and contracting it, a stream and step; the window's own part is not in it."""
 
     def check(self, cell: Cell) -> None:
         """Refuses a cell that this estimator cannot be used with, or a setting that is no use with that cell."""

@@ -37,5 +37,19 @@ def unit_svd(
         values = jnp.linalg.norm(diagonals, axis=1)
         safe = jnp.where(values > 0, values, 1)
         return jnp.ones_like(diagonals[:, :1]), values, diagonals / safe[:, None]
+    if s == 2:
+        return _two_by_many(diagonals)
     left, values, right = jnp.linalg.svd(jnp.moveaxis(diagonals, -1, 0), full_matrices=False)
     return jnp.moveaxis(left, 0, -1), values.T, jnp.moveaxis(right, 0, -1)
+
+
+def _two_by_many(diagonals):
+    """The same for s = 2, by the angle that makes the two rows of every block orthogonal; LAPACK would be called n times."""
+    first, second = diagonals
+    angle = 0.5 * jnp.arctan2(2 * (first * second).sum(0), (first**2).sum(0) - (second**2).sum(0))
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    left = jnp.stack([jnp.stack([cos, -sin]), jnp.stack([sin, cos])])
+    rows = jnp.stack([cos[None] * first + sin[None] * second, cos[None] * second - sin[None] * first])
+    values = jnp.linalg.norm(rows, axis=1)
+    safe = jnp.where(values > 0, values, 1)
+    return left, values, rows / safe[:, None]

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.checks import refuse_unless, whole_number
+from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
 from evergrad.estimators.scaling import mixed
@@ -65,6 +66,10 @@ class KF(Estimator):
             return dense_diagonals(memory.diagonals)
         left, right = low_rank_diagonals(memory.diagonals, self.diagonal_rank, key)
         return left.T @ right
+
+    def cost(self, sizes):
+        numbers = self.copies * sizes.m * sizes.q
+        return Cost(sizes.n * numbers, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
 
     def gradient(self, carried, cell, delta):
         u, a = carried

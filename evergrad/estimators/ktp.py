@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.checks import refuse_unless, whole_number
+from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
 from evergrad.estimators.scaling import mixed
@@ -53,6 +54,10 @@ class KTP(Estimator):
         regressors = jnp.broadcast_to(memory.regressor[None], a.shape)
         signs = (signs[:, 0], signs[:, 1], signs[:, 0] * signs[:, 1])
         return jax.vmap(mixed)((a, b, c), (regressors, d, d_gates), signs)
+
+    def cost(self, sizes):
+        n, p, q, numbers = sizes.n, sizes.p, sizes.q, self.rank * (sizes.p + sizes.m + sizes.q)
+        return Cost(0, self.rank * (n * q + p * q), 8 * numbers, numbers, 20)
 
     def gradient(self, carried, cell, delta):
         a, b, c = carried

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evergrad.checks import refuse_unless, whole_number
+from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.linearize import carried_forward, initial_state, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
@@ -61,6 +62,15 @@ class OK(Estimator):
         vectors = jnp.concatenate([u, memories.regressor])
         u, weights = mixing(vectors, _gram(old, new), self.rank, self.mix, key)
         return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
+
+    def cost(self, sizes):
+        n, m, q, r, k = sizes.n, sizes.m, sizes.q, self.rank, max(self.window, 1)
+        suffixes = n * m * m if self.window else 0
+        mixed = (r + k) * (2 * r + k) * q * m / k
+        scratch = (2.3 * r * q + (k + 1) * m + 1.3 * k * q if self.window else 1.3 * r * q) * m
+        products = suffixes + r * q * m * (m if self.window else n) / k
+        calls = (30 + 2 * m + (r + k) ** 2 / 8) / k  # rows of small products, and the factorisations of mixing
+        return Cost(products, mixed, r * q * m * (1 + 8 / k), scratch, calls)
 
     def gradient(self, carried, cell, delta):
         u, a = carried

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.cells.base import KroneckerCell
+from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.linearize import carried_forward, immediate, initial_state, suffix_products, transition, weight_gradient
 
@@ -36,6 +37,11 @@ class RTRL(Estimator):
         product, suffixes = suffix_products(cell, memories)
         fresh = jnp.einsum("kp,mkq->mpq", memories.regressor, carried_forward(memories, suffixes))
         return jax.tree.map(jnp.add, _apply(lambda a: product @ a, carried), weight_gradient(cell, fresh))
+
+    def cost(self, sizes):
+        n, m, all_, k = sizes.n, sizes.m, sizes.m * sizes.parameters, max(self.window, 1)
+        products = n * m * m + all_ * m / k if self.window else n * all_
+        return Cost(products, all_ if self.window else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
 
     def gradient(self, carried, cell, delta):
         return jax.tree.map(lambda a: jnp.tensordot(delta, a, 2), carried)

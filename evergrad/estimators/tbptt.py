@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.checks import refuse_unless, whole_number
+from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import initial_state
 
@@ -44,6 +45,9 @@ class TBPTT(Estimator):
 
     def fold(self, carried, cell, memories, key):
         return None
+
+    def cost(self, sizes):
+        return Cost()
 
     def gradient(self, carried, cell, delta):
         return jax.tree.map(jnp.zeros_like, eqx.filter(cell, eqx.is_inexact_array))

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.scaling import mixed
 from evergrad.linearize import initial_state, pullback, transition
@@ -33,6 +34,9 @@ class UORO(Estimator):
         signs = jax.random.rademacher(key, u.shape, u.dtype)
         one = jnp.ones((), u.dtype)  # a sign for the whole would change nothing: the signs of ν have it in them
         return mixed((transition(cell, memory).matvec(u), v), (signs, pullback(cell, memory, signs)), (one, one))
+
+    def cost(self, sizes):
+        return Cost(0, sizes.n * sizes.q, 8 * sizes.parameters, 1.2 * sizes.parameters)
 
     def gradient(self, carried, cell, delta):
         u, v = carried

@@ -1,0 +1,112 @@
+"""`evergrad plan`: what a choice of estimator costs, before starting."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evergrad.cli.errors import explained
+from evergrad.training.settings import CELLS
+
+
+def plan(
+    cell: Annotated[str, typer.Option(help=f"Recurrent cell. One of {', '.join(CELLS)}.")] = "rhn",
+    units: Annotated[int, typer.Option(help="Size of the hidden state.")] = 128,
+    inputs: Annotated[int, typer.Option(help="Numbers, or symbols, that are read at a step.")] = 4,
+    outputs: Annotated[
+        int | None, typer.Option(help="Numbers, or symbols, that are predicted.", show_default="the inputs")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Streams learned from at once.")] = 16,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory that may be used, such as 8GB.", show_default="no limit")
+    ] = None,
+    time_per_step: Annotated[
+        str | None, typer.Option(help="Time that a step may take, such as 5ms.", show_default="no limit")
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File to write the figures to as well.")] = None,
+) -> None:
+    """Predict bytes, multiply-adds and time of a training step for every estimator, and recommend one.
+
+    With a budget, each estimator is given the largest rank and window that fit; without one, those it has by default.
+    Example: evergrad plan --cell rhn --units 256 --inputs 50 --batch 32 --memory 8GB
+    """
+    with explained():
+        import jax
+        from rich.console import Console
+        from rich.table import Table
+
+        import evergrad as eg
+        from evergrad.files import write_whole
+        from evergrad.names import refuse_unknown
+
+        refuse_unknown("cell", cell, CELLS)
+        budget = {"memory": _quantity(memory, _BYTES, "--memory", "8GB")}
+        budget |= {"seconds": _quantity(time_per_step, _SECONDS, "--time-per-step", "5ms")}
+        network = getattr(eg, CELLS[cell])(inputs=inputs, units=units, key=jax.random.key(0))
+        found = eg.plan(network, batch=batch, outputs=outputs, **budget)
+        table = Table(title=f"{CELLS[cell]}, {units} units, {inputs} inputs, {batch} streams", title_justify="left")
+        for name in ("estimator", "bias", "memory", "mult-adds", "step", "fits"):
+            table.add_column(name, justify="left" if name in ("estimator", "bias", "fits") else "right", no_wrap=True)
+        for option in found.options:
+            chosen = found.recommended is option
+            table.add_row(
+                _name(option.estimator),
+                option.bias,
+                _shown(option.bytes, _BYTES),
+                f"{option.multiply_adds:.2g}",
+                _shown(option.seconds, _SECONDS),
+                "yes" if option.fits else "no",
+                style="bold" if chosen else "" if option.fits else "dim",
+            )
+        console = Console()
+        console.print(table)
+        if found.recommended is not None:
+            console.print(f"Recommended: {_name(found.recommended.estimator)}: {found.why}", highlight=False)
+        if json_file is not None:
+            write_whole(json_file, json.dumps(_as_json(found), indent=1) + "\n")
+        if found.recommended is None:
+            raise eg.InputError(found.why)
+
+
+_BYTES = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def _quantity(text: str | None, units: dict[str, float], flag: str, example: str) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]+)\s*", text)
+    if match is None or match[2] not in units:
+        from evergrad.checks import InputError
+
+        raise InputError(f"{flag} {text}: write a number and a unit ({', '.join(units)}), such as {example}.")
+    return float(match[1]) * units[match[2]]
+
+
+def _shown(value: float, units: dict[str, float]) -> str:
+    names = [name for name in units if name not in ("KB", "us", "KiB", "MiB", "GiB")]
+    name = [name for name in names if value >= units[name]][-1:] or names[:1]
+    return f"{value / units[name[0]]:.3g} {name[0]}"
+
+
+def _name(estimator) -> str:
+    """Without what is so by default and says little about the cost."""
+    return re.sub(r", mix='sampling'|diagonal_rank=None, ", "", repr(estimator))
+
+
+def _as_json(found) -> dict:
+    rows = [
+        {
+            "estimator": repr(o.estimator),
+            "bias": o.bias,
+            "bytes": o.bytes,
+            "multiply_adds": o.multiply_adds,
+            "seconds": o.seconds,
+            "fits": o.fits,
+        }
+        for o in found.options
+    ]
+    best = found.recommended and repr(found.recommended.estimator)
+    return {"options": rows, "recommended": best, "why": found.why}

@@ -1,0 +1,191 @@
+"""What a choice of estimator costs, before anything is run."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from evergrad import window
+from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.checks import InputError, refuse_unless, whole_number
+from evergrad.costs import Cost, sizes_of
+from evergrad.estimators import KF, KTP, OK, RTRL, TBPTT, UORO, Estimator
+from evergrad.learner import Learner
+from evergrad.model import Model
+from evergrad.readouts import Linear
+from evergrad.streamwise import SMALL
+
+RANKS = tuple(2**i for i in range(10))
+WINDOWS = (0, 4, 8, 16, 32, 64)
+PATIENCE = 3
+EFFICIENCY = 0.7  # of a step, against loops that do nothing else
+HORIZONS = (5, 10, 25, 50, 100, 200, 400)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Of this machine: numbers a second in large products, in thin ones and in passes; seconds a small operation takes."""
+
+    products: float
+    thin: float
+    touched: float
+    operation: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An estimator with what a training step with it is predicted to take, all streams together."""
+
+    estimator: Estimator
+    bytes: int
+    multiply_adds: int | float
+    seconds: int | float | None
+    fits: bool
+
+    @property
+    def bias(self) -> str:
+        if isinstance(self.estimator, RTRL):
+            return "none"
+        return "unbiased" if self.estimator.unbiased else "biased"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One option for each kind of estimator, the largest that fits, or the smallest where none does."""
+
+    options: tuple[Option, ...]
+    recommended: Option | None
+    why: str
+
+
+def plan(
+    cell: Cell,
+    *,
+    batch: int,
+    outputs: int | None = None,
+    memory: int | float | None = None,
+    seconds: int | float | None = None,
+    rates: Rates | None = None,
+) -> Plan:
+    """For each kind of estimator the largest rank and window (TBPTT: horizon) whose predicted step fits into `memory`
+    bytes and `seconds` a step; without a budget, those that it has by default. `outputs` of the readout: as many as inputs
+    unless said. `rates` of the machine are measured, in a second or two, unless given.
+    """
+    whole_number(batch, 1, f"plan(batch={batch})", "batch", "the number of streams")
+    for name, budget in (("memory", memory), ("seconds", seconds)):
+        refuse_unless(budget is None or budget > 0, f"plan({name}={budget}): a budget is above 0; None is no limit.")
+    rates = measured_rates() if rates is None else rates
+    predicted = functools.partial(predict, cell, batch=batch, outputs=outputs or cell.inputs, rates=rates)
+
+    def judged(estimator: Estimator) -> Option:
+        option = predicted(estimator)
+        fits = (memory is None or option.bytes <= memory) and (seconds is None or option.seconds <= seconds)
+        return dataclasses.replace(option, fits=fits)
+
+    bounded = memory is not None or seconds is not None
+    options = tuple(_best([judged(e) for e in family]) for family in _families(cell, bounded))
+    return Plan(options, *_recommend(options, hurried=seconds is None))
+
+
+def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates: Rates | None = None) -> Option:
+    """Bytes, multiply-adds and seconds of a training step with Adam, of all streams together."""
+    estimator.check(cell)
+    sizes = sizes_of(cell)
+    mine = estimator.cost(sizes)
+    updated = Cost(0, 2 * sizes.parameters + 3 * sizes.n * outputs, 0) + window.cost(estimator, sizes)
+    learner = Learner(Model(cell, Linear(cell.units, outputs, key=jax.random.key(0))), estimator, optax.adam(1e-3))
+    state = eqx.filter_eval_shape(lambda: learner.init(batch=batch, key=jax.random.key(0)))
+    shapes = [a for a in jax.tree.leaves(state) if isinstance(a, jax.ShapeDtypeStruct)]
+    carried = sum(a.size for a in jax.tree.leaves(jax.eval_shape(estimator.init, cell)))
+    item = jnp.dtype(float).itemsize if jax.config.jax_enable_x64 else 4
+    at_once = 1 if carried >= SMALL and jax.default_backend() == "cpu" else batch
+    scratch = at_once * mine.scratch + batch * (updated.scratch + 4 * (sizes.p + sizes.q)) + 2 * sizes.parameters
+    total = batch * (mine.multiply_adds + updated.multiply_adds)
+    each = mine + updated
+    cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * sizes.parameters)
+    calls = 120 + 12 * 1.5 * estimator.window / estimator.stride + batch * each.calls
+    bytes_ = sum(a.size * a.dtype.itemsize for a in shapes) + item * scratch
+    return Option(estimator, round(bytes_), total, rates and _seconds(cost, calls, rates), fits=True)
+
+
+def _seconds(cost: Cost, calls: int | float, rates: Rates) -> int | float:
+    work = cost.products / rates.products + cost.thin / rates.thin + cost.touched / rates.touched
+    return work / EFFICIENCY + calls * rates.operation
+
+
+def _families(cell: Cell, bounded: bool) -> list[list[Estimator]]:
+    """Of every kind that the cell can be used with, the settings to choose from, the most wanted first."""
+    windows = sorted({*WINDOWS, cell.units}, reverse=True)
+    pairs = [(rank, k) for rank in reversed(RANKS) for k in reversed(WINDOWS)]
+    families = [
+        [RTRL(window=k) for k in windows] if bounded else [RTRL(window=cell.units)],
+        [OK(rank=r, window=k) for r, k in pairs] if bounded else [OK()],
+        [KTP(rank=r, window=k) for r, k in pairs] if bounded else [KTP()],
+        [KF(copies=r, window=k) for r, k in pairs] if bounded else [KF(copies=8)],
+        [UORO(window=k) for k in reversed(WINDOWS)] if bounded else [UORO()],
+        [TBPTT(horizon=t, stride=t) for t in reversed(HORIZONS)] if bounded else [TBPTT()],
+    ]
+    kinds = [f for f in families if isinstance(cell, KroneckerCell) or not f[0].needs_kronecker]
+    return [[e for e in family if _allowed(e, cell)] for family in kinds]
+
+
+def _allowed(estimator: Estimator, cell: Cell) -> bool:
+    try:
+        estimator.check(cell)
+    except InputError:
+        return False
+    return True
+
+
+def _best(options: list[Option]) -> Option:
+    return next((o for o in options if o.fits), min(options, key=lambda o: o.bytes))
+
+
+def _recommend(options: tuple[Option, ...], hurried: bool) -> tuple[Option | None, str]:
+    """The first that fits; without a limit of time, not what takes `PATIENCE` times as long as the next."""
+    reasons = {
+        RTRL: "it is exact, and it fits.",
+        OK: "exact RTRL does not fit; of those without bias it is the quietest.",
+        KTP: "neither RTRL nor OK fits; it is unbiased at the cost of TBPTT.",
+        KF: "only an average of noisy estimates without bias fits.",
+        UORO: "only the cheapest estimate without bias fits: it is noisy, so use a small learning rate.",
+        TBPTT: "only truncated gradients fit: what lies beyond the horizon is not learned.",
+    }
+    fitting = [option for option in options if option.fits]
+    if hurried and len(fitting) > 1 and fitting[0].seconds > PATIENCE * fitting[1].seconds:
+        slower, option = fitting[:2]
+        times = slower.seconds / option.seconds
+        return option, f"{slower.estimator!r} fits as well, and is less noisy, but takes {times:.0f} times as long."
+    for option in fitting:
+        return option, reasons[type(option.estimator)]
+    return None, "nothing fits: allow more memory or time, or use fewer units or streams."
+
+
+@functools.cache
+def measured_rates() -> Rates:
+    """How fast this machine is, each figure the best of a few tries."""
+    n, batch, rank = 256, 4, 8
+    a, h = jnp.ones((n, rank * n)), jnp.eye(n)
+    terms, weights = jnp.ones((n, 16, 2 * n)), jnp.ones((n, 16, 16))
+    large, small, weight = jnp.ones((1 << 23,)), jnp.ones((4, 32)), jnp.eye(32)
+    return Rates(
+        products=rank * n**3 / _best_time(lambda a: h @ a, a, 4),
+        thin=16 * 16 * 2 * n * n / _best_time(lambda t: jnp.matmul(weights, t), terms, 4),
+        touched=2 * large.size / _best_time(lambda x: 0.5 * x + 0.5, large, batch),
+        operation=_best_time(lambda x: jnp.tanh(x @ weight + x), small, 1000) / 2,
+    )
+
+
+def _best_time(function: Callable, array: jax.Array, times: int) -> float:
+    many = jax.jit(lambda a: jax.lax.fori_loop(0, times, lambda _, a: function(a), a), donate_argnums=0)
+    array, best = jax.block_until_ready(many(array)), float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        array = jax.block_until_ready(many(array))
+        best = min(best, (time.perf_counter() - start) / times)
+    return best
