@@ -34,6 +34,7 @@ def plan(
     """
     with explained():
         import jax
+        from rich import box
         from rich.console import Console
         from rich.table import Table
 
@@ -46,7 +47,8 @@ def plan(
         budget |= {"seconds": _quantity(time_per_step, _SECONDS, "--time-per-step", "5ms")}
         network = getattr(eg, CELLS[cell])(inputs=inputs, units=units, key=jax.random.key(0))
         found = eg.plan(network, batch=batch, outputs=outputs, **budget)
-        table = Table(title=f"{CELLS[cell]}, {units} units, {inputs} inputs, {batch} streams", title_justify="left")
+        about = f"{CELLS[cell]}, {units} units, {inputs} inputs, {batch} streams"
+        table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("estimator", "bias", "memory", "mult-adds", "step", "fits"):
             table.add_column(name, justify="left" if name in ("estimator", "bias", "fits") else "right", no_wrap=True)
         for option in found.options:
