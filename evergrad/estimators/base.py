@@ -52,9 +52,12 @@ class Estimator(eqx.Module):
     def influence(self, carried: Any, cell: Cell) -> Cell:
         """G itself, a gradient with m rows in front, at the full cost in memory: for tests and pictures."""
 
-    @abc.abstractmethod
     def cost(self, sizes: Sizes) -> Cost:
-        """Of keeping the influence and contracting it, a stream and step; the window's own part is not in it."""
+        """Of keeping the influence and contracting it, a stream and step; the window's own part is not in it.
+
+        Only the planner asks.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say what it costs: give it a method `cost(sizes)`.")
 
     def check(self, cell: Cell) -> None:
         """Refuses a cell that this estimator cannot be used with, or a setting that is no use with that cell."""
