@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from evergrad import across
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless
 from evergrad.streamwise import streamwise
@@ -203,10 +204,25 @@ def diagonals_times(diagonals: Float[Array, "*k s g n"], a: Float[Array, "*k m q
     return product.reshape(*k, g * n, -1)
 
 
-def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p gn"]) -> Cell:
-    """A gradient of W as a gradient of the cell; the weights that a gate does not have get none."""
+def own_diagonals_times(diagonals: Float[Array, "k s g n"], a: Float[Array, "k m q"]) -> Float[Array, "k share q"]:
+    """The rows of Dᵀ A that are this device's share, where the influence is split."""
+    if across.parts(across.INFLUENCE) == 1:
+        return diagonals_times(diagonals, a)
+    k, s, g, n = diagonals.shape
+    rows = across.own(jnp.arange(g * n), 0)
+    return jnp.einsum(
+        "kaj,kajq->kjq", diagonals.reshape(k, s, g * n)[:, :, rows], a.reshape(k, s, n, -1)[:, :, rows % n]
+    )
+
+
+def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p q"], mask: Any = None) -> Cell:
+    """A gradient of W as a gradient of the cell; the weights that a gate does not have get none.
+
+    `mask` says which those are, if the gradient is of some columns of W only.
+    """
     if not cell.mask.all():
-        gradient = jnp.where(jnp.broadcast_to(cell.mask, gradient.shape), gradient, 0)
+        mask = cell.mask if mask is None else mask
+        gradient = jnp.where(jnp.broadcast_to(mask, gradient.shape), gradient, 0)
     return eqx.tree_at(lambda c: c.weight, eqx.filter(cell, eqx.is_inexact_array), gradient)
 
 

@@ -16,9 +16,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from evergrad import across
 from evergrad.cells.base import Cell
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
+from evergrad.placing import along, everywhere, shardings
 
 
 class Track(eqx.Module):
@@ -30,7 +32,15 @@ class Track(eqx.Module):
     count: Int[Array, ""]  # how many slots are in use
 
 
-def start(estimator: Estimator, cell: Cell, batch: int) -> Track:
+def start(estimator: Estimator, cell: Cell, batch: int, mesh: jax.sharding.Mesh | None = None) -> Track:
+    """Nothing known yet; on a mesh, made in parts where they belong, since the whole may be too large for a device."""
+    make = lambda: _start(estimator, cell, batch)  # noqa: E731
+    if mesh is None:
+        return make()
+    return jax.jit(make, out_shardings=shardings(axes(jax.eval_shape(make), estimator, cell, mesh), mesh))()
+
+
+def _start(estimator, cell, batch):
     carried = jax.tree.map(lambda a: jnp.zeros((batch, *a.shape), a.dtype), jax.eval_shape(estimator.init, cell))
     state, x = initial_state(cell), jnp.zeros(cell.inputs, initial_state(cell).dtype)
     _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
@@ -38,6 +48,16 @@ def start(estimator: Estimator, cell: Cell, batch: int) -> Track:
     memories = jax.tree.map(lambda a: jnp.zeros((slots, batch, *a.shape), a.dtype), memory) if slots else None
     deltas = jnp.zeros((slots, batch, state.size), state.dtype) if estimator.stride > 1 else None
     return Track(carried, memories, deltas, jnp.zeros((), jnp.int32))
+
+
+def axes(track: Track, estimator: Estimator, cell: Cell, mesh: jax.sharding.Mesh) -> Track:
+    """The axis of every array that is cut when a track is spread over a mesh, −1 where none is."""
+    if across.LANES not in mesh.axis_names:
+        carried = jax.tree.map(lambda axis: axis if axis < 0 else axis + 1, estimator.split(cell, mesh.size))
+        return eqx.tree_at(lambda t: t.carried, everywhere(track), carried)
+    cut = along(0, track.carried), along(1, track.memories), along(1, track.deltas)
+    parts = lambda t: (t.carried, t.memories, t.deltas)  # noqa: E731
+    return eqx.tree_at(parts, everywhere(track), cut, is_leaf=lambda leaf: leaf is None)
 
 
 def is_full(track: Track) -> Array:

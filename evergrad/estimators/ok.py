@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from evergrad import across
 from evergrad.checks import refuse_unless, whole_number
-from evergrad.estimators.base import Estimator, check_window
-from evergrad.linearize import diagonals_times, initial_state, suffix_products, weight_gradient
+from evergrad.estimators.base import Estimator, check_split, check_window
+from evergrad.linearize import initial_state, own_diagonals_times, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
 from evergrad.streamwise import streamwise
 
@@ -59,12 +60,19 @@ class OK(Estimator):
         product, suffixes = suffix_products(cell, memories)
         a = _times(a, product)
         vectors = jnp.concatenate([u, memories.regressor])
-        u, weights = mixing(vectors, _gram(a, memories.diagonals, suffixes), self.rank, self.mix, key)
+        u, weights = mixing(vectors, across.summed(_gram(a, memories.diagonals, suffixes)), self.rank, self.mix, key)
         return u, _combine(a, memories.diagonals, suffixes, weights)
 
     def gradient(self, carried, cell, delta):
         u, a = carried
-        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, jnp.einsum("bm,brqm->brq", delta, a)))
+        gradient = jnp.einsum("brp,brq->pq", u, jnp.einsum("bm,brqm->brq", delta, a))
+        return weight_gradient(cell, across.whole(gradient, axis=1))
+
+    def split(self, cell, parts):
+        """Every Aᵢ along the gates' units: H A and combinations stay on a device, the Gram matrix is a sum over all."""
+        q = cell.weight.shape[1]
+        check_split(q, parts, f"the {q} columns of each A")
+        return -1, 1
 
     def influence(self, carried, cell):
         u, a = carried
@@ -80,7 +88,7 @@ def _times(a: Float[Array, "r q m"], product: Float[Array, "m m"]) -> Float[Arra
 @streamwise
 def _gram(a: Float[Array, "r q m"], diagonals: Float[Array, "k s g n"], suffixes: Float[Array, "k m m"]):
     """Inner products of all Aᵢ and SₛDₛ."""
-    a, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
+    a, fresh = a.reshape(len(a), -1), own_diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
     across = a @ fresh.T
     return jnp.block([[a @ a.T, across], [across.T, fresh @ fresh.T]])
 
@@ -93,7 +101,7 @@ def _combine(
     weights: Float[Array, "N r"],
 ):
     """r combinations of all Aᵢ and SₛDₛ."""
-    old, fresh = a.reshape(len(a), -1), diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
+    old, fresh = a.reshape(len(a), -1), own_diagonals_times(diagonals, suffixes).reshape(len(suffixes), -1)
     return (weights[: len(a)].T @ old + weights[len(a) :].T @ fresh).reshape(a.shape)
 
 
