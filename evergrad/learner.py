@@ -96,6 +96,7 @@ class Learner:
             state, position, losses = self._followed((source, room, limit), state, position)
         else:
             source, position = place_source(source, position, mesh)
+            limit = placing.place(limit, -1, mesh)
             state, position, losses = self._followed_spread((source, room, limit, mesh), state, position)
         losses = np.asarray(losses)[:steps]
         self._check_finite(state, losses)

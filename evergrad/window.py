@@ -37,7 +37,9 @@ def start(estimator: Estimator, cell: Cell, batch: int, mesh: jax.sharding.Mesh 
     make = lambda: _start(estimator, cell, batch)  # noqa: E731
     if mesh is None:
         return make()
-    return jax.jit(make, out_shardings=shardings(axes(jax.eval_shape(make), estimator, cell, mesh), mesh))()
+    form = jax.eval_shape(make)
+    zeros = lambda: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form)  # noqa: E731
+    return jax.jit(zeros, out_shardings=shardings(axes(form, estimator, cell, mesh), mesh))()
 
 
 def _start(estimator, cell, batch):

@@ -10,7 +10,6 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -103,7 +102,11 @@ def influence(names):
 def tasks():
     text = np.random.default_rng(0).integers(0, INPUTS, 500)
     rows = np.random.default_rng(1).normal(size=(4 * 200, 2)).cumsum(axis=0)
-    copy, text, series = Copy(threshold=0.9), CharacterText(text, reset_probability=0.05), Series(rows, [0], batch=BATCH)
+    copy, text, series = (
+        Copy(threshold=0.9),
+        CharacterText(text, reset_probability=0.05),
+        Series(rows, [0], batch=BATCH),
+    )
     start = lambda source: lambda _: source.start(batch=BATCH, key=jax.random.key(3))  # noqa: E731
     positions = {"copy": start(copy), "text": start(text), "series": lambda m: series.start(model=m)}
     sources = {"copy": copy, "text": text, "series": series}

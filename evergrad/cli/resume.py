@@ -5,18 +5,20 @@ from typing import Annotated, Any
 
 import typer
 
-from evergrad.cli.errors import explained, leave_by_signal
+from evergrad.cli.errors import explained, leave_by_signal, together
 from evergrad.cli.options import with_options
+from evergrad.training.machines import machine_fields, take_machines
 from evergrad.training.settings import fields
 
 Run = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
 
 
-@with_options([f for f in fields("copy").values() if f.metadata["resumable"]], "resume")
+@with_options([*(f for f in fields("copy").values() if f.metadata["resumable"]), *machine_fields()], "resume")
 def resume(run: Run, **given: Any) -> None:
     """Go on with a run from its last good checkpoint; the result is the same as if it had never stopped.
 
-    Settings stay as they were; those below can be changed, more --steps to train on a finished run among them.
+    Settings stay as they were; those below can be changed, more --steps to train on a finished run among them. The number of
+    devices and processes may be another one.
 
     Example: evergrad resume runs/copy
     """
@@ -25,5 +27,7 @@ def resume(run: Run, **given: Any) -> None:
 
         from evergrad.training.run import resume
 
-        stopped = resume(run, given, Console())
+        machines, given = take_machines(given)
+        with together(machines) as team:
+            stopped = resume(run, given, Console(quiet=not team.is_first), machines, team)
     leave_by_signal(stopped)
