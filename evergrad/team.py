@@ -22,6 +22,7 @@ from evergrad.checks import InputError, refuse_unless
 
 BEAT, SILENCE = 2.0, 20.0  # seconds from beat to beat, and until silence means that a process is gone
 LOST = 4  # exit code
+_LONGEST = 1 << 24  # bytes of a message
 
 
 class Alone:
@@ -54,21 +55,35 @@ class Line:
 
     def __init__(self, connection: socket.socket):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection, self._file, self._lock = connection, connection.makefile("rb"), threading.Lock()
+        connection.settimeout(1)
+        self._connection, self._buffer, self._lock = connection, b"", threading.Lock()
 
     def send(self, **message: Any) -> None:
         with self._lock, contextlib.suppress(OSError):  # whoever hung up is noticed by reading
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
-        """The next message, None if the other has hung up; TimeoutError after so long a silence."""
-        self._connection.settimeout(seconds)
+        """The next message, None if the other has hung up; TimeoutError after so long a silence.
+
+        The seconds are counted one by one: while this process itself is frozen none goes by, and nobody is blamed.
+        """
+        while b"\n" not in self._buffer:
+            try:
+                more = self._connection.recv(1 << 16)
+            except TimeoutError:
+                seconds -= 1
+                if seconds <= 0:
+                    raise
+                continue
+            except OSError:
+                return None
+            if not more or len(self._buffer) > _LONGEST:
+                return None
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            line = self._file.readline(1 << 20)
-            return json.loads(line) if line.endswith(b"\n") else None
-        except TimeoutError:
-            raise
-        except (OSError, ValueError):
+            return json.loads(line)
+        except ValueError:
             return None
 
     def close(self) -> None:

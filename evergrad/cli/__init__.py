@@ -2,6 +2,7 @@
 
 import typer
 
+from evergrad.cli.bench_scale import scale
 from evergrad.cli.compare import compare
 from evergrad.cli.evaluate import evaluate
 from evergrad.cli.export import export
@@ -19,6 +20,10 @@ app = typer.Typer(
 )
 app.add_typer(train_app, name="train")
 app.add_typer(streams_app, name="streams")
+bench_app = typer.Typer(no_args_is_help=True, help="How fast it is on this machine.")
+bench_app.callback()(lambda: None)
+bench_app.command()(scale)
+app.add_typer(bench_app, name="bench")
 for command in (resume, evaluate, sample, compare, info, export):
     app.command()(command)
 
