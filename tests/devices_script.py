@@ -1,4 +1,4 @@
-"""A process with four devices: `python -m tests.devices_script NAME FILE` runs a scene and writes its arrays.
+"""A process with four devices: `python -m tests.devices_script FILE CASE...` writes the arrays of every case.
 
 The number of devices is fixed when JAX starts, so scenes with several of them need a process of their own.
 """
@@ -14,6 +14,8 @@ import numpy as np
 import optax
 
 import evergrad as eg
+from evergrad.bench import scale
+from evergrad.bench.traffic import moves
 from evergrad.tasks.copy import Copy
 from evergrad.tasks.series import Series
 from evergrad.tasks.text import CharacterText
@@ -34,9 +36,9 @@ def mesh(devices):
     return jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("any",))
 
 
-def model(cell=eg.RHN, inputs=INPUTS, outputs=INPUTS):
+def model(cell=eg.RHN, readout=eg.Softmax, inputs=INPUTS):
     keys = jax.random.split(jax.random.key(1))
-    return eg.Model(cell(inputs=inputs, units=UNITS, key=keys[0]), eg.Softmax(UNITS, outputs, key=keys[1]))
+    return eg.Model(cell(inputs=inputs, units=UNITS, key=keys[0]), readout(UNITS, inputs, key=keys[1]))
 
 
 def learner(estimator, model):
@@ -50,9 +52,9 @@ def flat(tree):
 
 
 def streams(steps=STEPS):
-    chance = np.random.default_rng(0)
-    ids = chance.integers(0, INPUTS, (steps + 1, BATCH))
-    return ids[:-1], ids[1:], chance.random((steps, BATCH)) < 0.02
+    """Symbols in a circle, now and then from anew."""
+    ids = (np.arange(steps + 1)[:, None] + np.arange(BATCH)) % INPUTS
+    return ids[:-1], ids[1:], np.random.default_rng(0).random((steps, BATCH)) < 0.02
 
 
 def learned(estimator, devices, *, shard="lanes", cell=eg.RHN):
@@ -68,17 +70,14 @@ def learned(estimator, devices, *, shard="lanes", cell=eg.RHN):
     return {"losses": np.concatenate(losses)} | flat(state)
 
 
-def followed(source, position, devices):
-    outputs = source.targets.shape[-1] if isinstance(source, Series) else INPUTS
-    keys = jax.random.split(jax.random.key(1))
-    readout = eg.Linear if isinstance(source, Series) else eg.Softmax
-    inputs = source.inputs.shape[-1] if isinstance(source, Series) else INPUTS
-    teacher = learner(
-        eg.OK(rank=3, window=4),
-        eg.Model(eg.RHN(inputs=inputs, units=UNITS, key=keys[0]), readout(UNITS, outputs, key=keys[1])),
-    )
+def followed(source, devices):
+    """The same of a task that makes its streams inside the loop, with its position."""
+    teacher = learner(eg.KTP(rank=3), model(readout=eg.Linear, inputs=2) if isinstance(source, Series) else model())
     state = teacher.init(batch=BATCH, key=jax.random.key(2), mesh=None if devices == 1 else mesh(devices))
-    position = position(teacher.model)
+    key = jax.random.key(3)
+    position = source.start(model=teacher.model) if isinstance(source, Series) else source.start(batch=BATCH, key=key)
+    if isinstance(source, Copy):  # as if it had been learned, so that strings grow
+        position = eqx.tree_at(lambda p: p.bits, position, position.bits / 10)
     losses = []
     for steps in (63, 130):
         state, position, some = teacher.follow(state, source, position, steps, room=130)
@@ -86,35 +85,55 @@ def followed(source, position, devices):
     return {"losses": np.concatenate(losses)} | flat((state, position))
 
 
-def lanes(names):
-    return {f"{name}/{n}": learned(ESTIMATORS[name], n) for name in names for n in (1, 2, 4)}
+def lanes(name, devices):
+    return learned(ESTIMATORS[name], int(devices))
 
 
-def influence(names):
+def influence(name, cell, devices):
+    return learned(ESTIMATORS[name], int(devices), shard="influence", cell=getattr(eg, cell))
+
+
+def task(name, devices):
+    chance = np.random.default_rng(0)
+    sources = {
+        "copy": lambda: Copy(threshold=0.9),
+        "text": lambda: CharacterText(chance.integers(0, INPUTS, 500), reset_probability=0.05),
+        "series": lambda: Series(chance.normal(size=(BATCH * STEPS, 2)).cumsum(axis=0), [0, 1], batch=BATCH),
+    }
+    return followed(sources[name](), int(devices))
+
+
+def program(name, devices, shard):
+    """What one device holds, of what, and what moves: [loops, bytes] of every collective operation."""
+    setting = scale.Setting(units=16, batch=BATCH, rank=4, window=4)
+    how = {"estimator": ESTIMATORS[name], "shard": shard}
+    compiled = scale.compiled(setting, mesh(int(devices)), steps=2, **how)
+    _, state, _ = scale.prepare(setting, mesh(int(devices)), 2, **how)
+    size = lambda tree: sum(a.nbytes for a in jax.tree.leaves(eqx.filter(tree, eqx.is_array)))  # noqa: E731
+    found = moves(compiled.as_text())
     return {
-        f"{name}/{cell.__name__}/{n}": learned(ESTIMATORS[name], n, shard="influence", cell=cell)
-        for name in names
-        for cell in (eg.RHN, eg.GRU)
-        for n in (1, 4)
+        "held": np.array(compiled.memory_analysis().argument_size_in_bytes),
+        "state": np.array(size(state)),
+        "influence": np.array(max(a.nbytes for a in jax.tree.leaves(state.track.carried))),
+        "all-reduce": np.array([(m.loops, m.bytes) for m in found if m.kind == "all-reduce"]).reshape(-1, 2),
+        "other": np.array([(m.loops, m.bytes) for m in found if m.kind != "all-reduce"]).reshape(-1, 2),
     }
 
 
-def tasks():
-    text = np.random.default_rng(0).integers(0, INPUTS, 500)
-    rows = np.random.default_rng(1).normal(size=(4 * 200, 2)).cumsum(axis=0)
-    copy, text, series = (
-        Copy(threshold=0.9),
-        CharacterText(text, reset_probability=0.05),
-        Series(rows, [0], batch=BATCH),
-    )
-    start = lambda source: lambda _: source.start(batch=BATCH, key=jax.random.key(3))  # noqa: E731
-    positions = {"copy": start(copy), "text": start(text), "series": lambda m: series.start(model=m)}
-    sources = {"copy": copy, "text": text, "series": series}
-    return {f"{name}/{n}": followed(sources[name], positions[name], n) for name in sources for n in (1, 4)}
+def refused(batch, shard):
+    try:
+        learner(eg.OK(rank=3), model()).init(batch=int(batch), key=jax.random.key(0), mesh=mesh(3), shard=shard)
+    except eg.InputError as error:
+        return {"message": np.array(str(error))}
 
+
+SCENES = {each.__name__: each for each in (lanes, influence, task, program, refused)}
 
 if __name__ == "__main__":
-    jax.config.update("jax_enable_x64", True)
-    scene, file, *names = sys.argv[1:]
-    results = tasks() if scene == "tasks" else {"lanes": lanes, "influence": influence}[scene](names)
-    np.savez(file, **{f"{case}|{name}": array for case, arrays in results.items() for name, array in arrays.items()})
+    jax.config.update("jax_enable_x64", os.environ.get("SINGLE") is None)
+    file, *wanted = sys.argv[1:]
+    results = {}
+    for case in wanted:
+        scene, *arguments = case.split("/")
+        results |= {f"{case}|{name}": array for name, array in SCENES[scene](*arguments).items()}
+    np.savez(file, **results)
