@@ -95,14 +95,23 @@ class Line:
 class Team:
     """One of several processes. `lost` is told, in a thread, what happened and which exit code to leave with."""
 
-    def __init__(self, id: int, size: int, lines: dict[int, Line], lost: Callable[[str, int], None]):
+    def __init__(
+        self,
+        id: int,
+        size: int,
+        lines: dict[int, Line],
+        lost: Callable[[str, int], None],
+        door: socket.socket | None = None,
+    ):
         self.id, self.size, self.is_first = id, size, id == 0
-        self._lines, self._lost = lines, lost
+        self._lines, self._lost, self._door = lines, lost, door
         self._said = {other: queue.SimpleQueue() for other in lines}
         self._over = False
         for other in lines:
             threading.Thread(target=self._listen, args=(other,), daemon=True).start()
         threading.Thread(target=self._beat, daemon=True).start()
+        if door is not None:
+            threading.Thread(target=_turn_away, args=(door,), daemon=True).start()
 
     def gather(self, value: Any, *, last: bool = False) -> list[Any]:
         """What every process says, in order of their ids; all wait for the last."""
@@ -128,6 +137,15 @@ class Team:
     def leave(self) -> None:
         """The run is over for all: from now on a process may go without being missed."""
         self.gather(None, last=True)
+        self._close()
+
+    def _close(self):
+        for line in self._lines.values():
+            line.close()
+        if self._door is not None:
+            with contextlib.suppress(OSError):
+                self._door.shutdown(socket.SHUT_RDWR)  # wakes who waits at it
+            self._door.close()
 
     def fail(self, message: str, code: int) -> None:
         """Tells the others why this process gives up, so that they give up too."""
@@ -161,6 +179,7 @@ class Team:
             if each != other:
                 line.send(kind="failed", message=message, code=code)
         self._lost(message, code)
+        self._close()
 
 
 def join(coordinator: str, id: int, size: int, seconds: float, lost: Callable[[str, int], None]) -> Team:
@@ -168,12 +187,15 @@ def join(coordinator: str, id: int, size: int, seconds: float, lost: Callable[[s
     host, port = _address(coordinator)
     if id > 0:
         return Team(id, size, {0: _call(host, port, id, size, seconds)}, lost)
-    listener = _listener(port)
-    lines = _roll_call(listener, size, seconds)
+    door = _listener(port)
+    try:
+        lines = _roll_call(door, size, seconds)
+    except InputError:
+        door.close()
+        raise
     for line in lines.values():
         line.send(kind="welcome")
-    threading.Thread(target=_turn_away, args=(listener,), daemon=True).start()
-    return Team(0, size, lines, lost)
+    return Team(0, size, lines, lost, door)
 
 
 def numbers_address(coordinator: str) -> str:
@@ -211,13 +233,13 @@ def _roll_call(listener: socket.socket, size: int, seconds: float) -> dict[int, 
         listener.settimeout(max(0.01, deadline - time.monotonic()))
         try:
             line = Line(listener.accept()[0])
-            hello = line.receive(5)
         except TimeoutError:
             if time.monotonic() < deadline:
                 continue
             missing = ", ".join(str(i) for i in range(1, size) if i not in lines)
             _refuse_all(lines, f"of {size} processes, {missing} did not come within {seconds:g} seconds.")
-        if not isinstance(hello, dict) or hello.get("kind") != "hello":  # somebody else at the door
+        hello = _hello(line)
+        if hello is None:
             line.close()
         elif hello["size"] != size:
             problem = f"process {hello['id']} has --processes {hello['size']}, process 0 has --processes {size}."
@@ -229,20 +251,33 @@ def _roll_call(listener: socket.socket, size: int, seconds: float) -> dict[int, 
     return lines
 
 
+def _hello(line: Line) -> dict[str, Any] | None:
+    """What one of us says first; None if it is somebody else at the door."""
+    try:
+        hello = line.receive(5)
+    except TimeoutError:
+        return None
+    return hello if isinstance(hello, dict) and hello.get("kind") == "hello" else None
+
+
 def _refuse_all(lines: dict[int, Line], problem: str) -> None:
     for line in lines.values():
         line.send(kind="refused", message=problem)
+        line.close()
     raise InputError(problem)
 
 
-def _turn_away(listener: socket.socket) -> None:
-    """Whoever comes when all are there."""
-    listener.settimeout(None)
+def _turn_away(door: socket.socket) -> None:
+    """Whoever comes when all are there, until the door is closed."""
+    door.settimeout(None)
     while True:
-        line = Line(listener.accept()[0])
-        with contextlib.suppress(TimeoutError):
-            hello = line.receive(5) or {}
-            problem = f"the run already has a process {hello.get('id')}: give each process its own --process-id."
+        try:
+            line = Line(door.accept()[0])
+        except OSError:
+            return
+        hello = _hello(line)
+        if hello is not None:
+            problem = f"the run already has a process {hello['id']}: give each process its own --process-id."
             line.send(kind="refused", message=problem)
         line.close()
 
@@ -256,9 +291,10 @@ def _call(host: str, port: int, id: int, size: int, seconds: float) -> Line:
         answer = line.receive(max(1, deadline - time.monotonic()) + 5) or {}
     except TimeoutError:
         answer = {}
-    refuse_unless(bool(answer), f"process 0 at {host}:{port} hung up or did not answer: see what it says.")
-    refuse_unless(answer["kind"] == "welcome", answer.get("message", ""))
-    return line
+    if answer.get("kind") == "welcome":
+        return line
+    line.close()
+    raise InputError(answer.get("message", f"process 0 at {host}:{port} hung up or did not answer: see what it says."))
 
 
 def _connect(host, port, deadline, seconds):

@@ -1,5 +1,6 @@
 """How processes find each other and agree, with threads in their place."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -12,7 +13,13 @@ from evergrad.team import LOST, join
 from tests.training_helpers import free_address
 
 
-def together(address, *members, seconds=5.0, then=lambda one: one.gather(one.id)):
+def say_id(one):
+    heard = one.gather(one.id)
+    one.leave()
+    return heard
+
+
+def together(address, *members, seconds=5.0, then=say_id):
     """What became of each (id, size): the result of `then`, or the refusal."""
     results = [None] * len(members)
 
@@ -48,10 +55,21 @@ def test_two_with_one_id_are_refused_and_so_are_all():
 
 
 def test_one_too_many_is_turned_away_and_the_others_go_on():
-    address = free_address()
-    first, second = together(address, (0, 2), (1, 2))
+    address, came = free_address(), threading.Event()
+
+    def stay(one):
+        one.gather(None)
+        came.wait(10)
+        return say_id(one)
+
+    others = threading.Thread(target=lambda: heard.extend(together(address, (0, 2), (1, 2), then=stay)))
+    heard = []
+    others.start()
+    time.sleep(0.5)
     (late,) = together(address, (1, 2))
-    assert first == second == [0, 1]
+    came.set()
+    others.join(10)
+    assert heard == [[0, 1], [0, 1]]
     assert late == "the run already has a process 1: give each process its own --process-id."
 
 
@@ -86,7 +104,7 @@ def test_an_address_without_host_and_port_is_refused(address):
 
 
 def pair(lost):
-    """Two processes and the ends of their line, `lost` hearing what the first says."""
+    """One process with a line to another, `lost` hearing what it makes of that one; and the line's other end."""
     ours, theirs = socket.socketpair()
     return team.Team(0, 2, {1: team.Line(ours)}, lambda *verdict: lost.append(verdict)), theirs
 
@@ -116,21 +134,24 @@ def test_who_falls_silent_is_missed_after_a_while(monkeypatch):
     monkeypatch.setattr(team, "SILENCE", 2)
     lost = []
     _, other = pair(lost)
-    other.sendall(b'{"kind": "beat"}\n')
-    assert wait_for(lost, 5) == [("process 1 has been silent for 2 seconds", LOST)]
+    with contextlib.closing(other):
+        other.sendall(b'{"kind": "beat"}\n')
+        assert wait_for(lost, 5) == [("process 1 has been silent for 2 seconds", LOST)]
 
 
 @pytest.mark.usefixtures("plain_sockets")
 def test_who_gives_up_says_why():
     lost = []
     _, other = pair(lost)
-    other.sendall(b'{"kind": "failed", "message": "process 1 stopped: disk full", "code": 1}\n')
-    assert wait_for(lost, 1) == [("process 1 stopped: disk full", 1)]
+    with contextlib.closing(other):
+        other.sendall(b'{"kind": "failed", "message": "process 1 stopped: disk full", "code": 1}\n')
+        assert wait_for(lost, 1) == [("process 1 stopped: disk full", 1)]
 
 
 @pytest.mark.usefixtures("plain_sockets")
 def test_whoever_talks_nonsense_is_hung_up_on():
     lost = []
     _, other = pair(lost)
-    other.sendall(b"GET / HTTP/1.1\n")
-    assert wait_for(lost, 1)[0][1] == LOST
+    with contextlib.closing(other):
+        other.sendall(b"GET / HTTP/1.1\n")
+        assert wait_for(lost, 1)[0][1] == LOST
