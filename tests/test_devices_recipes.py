@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from evergrad.training.machines import machine_fields
+from evergrad.training.machine_options import machine_fields
 from evergrad.training.settings import fields, flag
 from tests.training_helpers import ROOT
 

@@ -123,7 +123,8 @@ def main(order: dict[str, Any]) -> None:
     import jax
     import numpy as np
 
-    from evergrad.training.machines import Machines, muster
+    from evergrad.training.machine_options import Machines
+    from evergrad.training.machines import muster
 
     setting, devices, process = Setting(**order["setting"]), order["devices"], order["process"]
     machines = Machines(coordinator=None, devices=devices)

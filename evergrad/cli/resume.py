@@ -7,7 +7,7 @@ import typer
 
 from evergrad.cli.errors import explained, leave_by_signal, together
 from evergrad.cli.options import with_options
-from evergrad.training.machines import machine_fields, take_machines
+from evergrad.training.machine_options import machine_fields
 from evergrad.training.settings import fields
 
 Run = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
@@ -25,6 +25,7 @@ def resume(run: Run, **given: Any) -> None:
     with explained():
         from rich.console import Console
 
+        from evergrad.training.machines import take_machines
         from evergrad.training.run import resume
 
         machines, given = take_machines(given)

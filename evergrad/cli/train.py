@@ -7,7 +7,7 @@ import typer
 
 from evergrad.cli.errors import explained, leave_by_signal, together
 from evergrad.cli.options import with_options
-from evergrad.training.machines import machine_fields, take_machines
+from evergrad.training.machine_options import machine_fields
 from evergrad.training.settings import fields
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it must be new or empty.", metavar="RUN")]
@@ -25,6 +25,7 @@ def _train(task: str, out: Path, config: Path | None, given: dict[str, Any]) -> 
     with explained():
         from rich.console import Console
 
+        from evergrad.training.machines import take_machines
         from evergrad.training.resolve import resolve
         from evergrad.training.run import train
 

@@ -1,52 +1,16 @@
-"""On which devices and in how many processes a run goes: not part of what it is, since its results are the same.
+"""The devices and processes of a run, from the options that name them."""
 
-Nothing here imports JAX before it must, so that `--help` is quick.
-"""
-
-import dataclasses
 from typing import Any
 
+import jax
+import numpy as np
+
 from evergrad.checks import refuse_unless
+from evergrad.placing import mesh_for
 from evergrad.team import Alone, Team, join, leave_at_once, numbers_address
+from evergrad.training.machine_options import Machines, machine_fields
 from evergrad.training.resolve import checked
-from evergrad.training.settings import default, flag, option
-
-_DEVICES = "Devices and processes"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Machines:
-    devices: int | None = option(
-        None,
-        int,
-        "Devices to spread the run over, those of all processes together.",
-        group=_DEVICES,
-        at_least=1,
-        otherwise="1, or all that the processes have",
-    )
-    shard: str = option(
-        "lanes",
-        str,
-        "What is spread: the streams, or the influence of every stream (ok, rtrl).",
-        group=_DEVICES,
-        choices=("lanes", "influence"),
-    )
-    coordinator: str | None = option(
-        None, str, "HOST:PORT of process 0; the port above is used too.", group=_DEVICES, otherwise="one process"
-    )
-    processes: int | None = option(
-        None, int, "How many processes there are.", group=_DEVICES, at_least=1, otherwise="one process"
-    )
-    process_id: int | None = option(
-        None, int, "Which one this is, from 0.", group=_DEVICES, at_least=0, otherwise="one process"
-    )
-    join_timeout: float = option(
-        60.0, float, "Seconds to wait for the other processes at the start.", group=_DEVICES, above=0
-    )
-
-
-def machine_fields() -> list[dataclasses.Field]:
-    return list(dataclasses.fields(Machines))
+from evergrad.training.settings import default, flag
 
 
 def take_machines(given: dict[str, Any]) -> tuple[Machines, dict[str, Any]]:
@@ -77,8 +41,6 @@ def muster(machines: Machines) -> Alone | Team:
     """All processes of the run, ready to compute together."""
     if machines.coordinator is None or machines.processes == 1:
         return Alone()
-    import jax
-
     id, size = machines.process_id, machines.processes
     lost = lambda message, code: leave_at_once(_and_then(message), code)  # noqa: E731
     team = join(machines.coordinator, id, size, machines.join_timeout, lost)
@@ -99,11 +61,6 @@ def _and_then(message: str) -> str:
 
 def make_mesh(machines: Machines, team: Alone | Team) -> Any:
     """The mesh to spread a run over; None for one device."""
-    import jax
-    import numpy as np
-
-    from evergrad.placing import mesh_for
-
     found, wanted = jax.devices(), machines.devices
     if team.size == 1 and wanted in (None, 1):
         return None

@@ -17,7 +17,8 @@ from evergrad.training.build import Job, make_job
 from evergrad.training.display import Display
 from evergrad.training.folder import Folder, check_free, check_unchanged, create, open_run
 from evergrad.training.loop import Loop, Progress, begin, form
-from evergrad.training.machines import Machines, make_mesh
+from evergrad.training.machine_options import Machines
+from evergrad.training.machines import make_mesh
 from evergrad.training.metrics import Metrics, Unwritten, import_tensorboard
 from evergrad.training.resolve import checked
 from evergrad.training.settings import Settings, fields, flag
