@@ -3,9 +3,13 @@
 A checkpoint has the arrays of a pytree by name, random keys as their data, and notes (JSON) with the format, the step
 and a checksum of every array. Loading needs a pytree of the same form to put the arrays into; no code is ever read from
 a file.
+
+All processes of a run write, each what lies on its devices, and read what belongs there; how a state was spread when it was
+written does not matter when it is read.
 """
 
 import ctypes
+import dataclasses
 import re
 import shutil
 import zlib
@@ -18,7 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-FORMAT = 1
+from evergrad.team import ALONE, Alone, Team
+
+FORMAT = 2  # 1 had CRC-32 for checksums, which needs an array whole
 _PRODUCT = "evergrad"
 
 
@@ -29,25 +35,34 @@ class CheckpointError(RuntimeError):
 class Checkpoints:
     """The checkpoints in a folder. `read_only` leaves it as it is, even what an interrupted writer left behind."""
 
-    def __init__(self, folder: Path, *, keep: int = 3, read_only: bool = False):
-        self.folder = folder.absolute()
+    def __init__(self, folder: Path, *, keep: int = 3, read_only: bool = False, team: Alone | Team = ALONE):
+        self.folder, self._team = folder.absolute(), team
         if not read_only:
-            for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
-                shutil.rmtree(unfinished)
-        options = (
-            ocp.CheckpointManagerOptions(max_to_keep=None, save_interval_steps=0, read_only=True, create=False)
-            if read_only
-            else ocp.CheckpointManagerOptions(max_to_keep=keep)
-        )
+            team.first_alone(self._clear)
+        reads = ocp.CheckpointManagerOptions(max_to_keep=None, save_interval_steps=0, read_only=True, create=False)
+        self._manager = self._managed(reads if read_only else ocp.CheckpointManagerOptions(max_to_keep=keep))
+        self._reader = self._manager
+        if team.size > 1:  # which waits for no other, so that one that cannot read holds nobody up
+            alone = ocp.options.MultiprocessingOptions(team.id, {team.id}, f"process{team.id}")
+            self._reader = self._managed(dataclasses.replace(reads, multiprocessing_options=alone))
+
+    def _clear(self):
+        """What an interrupted writer left behind."""
+        for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(unfinished)
+
+    def _managed(self, options):
         # one folder an array: in one file for all (OCDBT), every save leaks five times as much memory inside Orbax
-        handlers = {"arrays": ocp.PyTreeCheckpointHandler(use_ocdbt=False), "notes": ocp.JsonCheckpointHandler()}
-        self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
+        processes = {"multiprocessing_options": options.multiprocessing_options}
+        arrays = ocp.PyTreeCheckpointHandler(use_ocdbt=False, **processes)
+        notes = ocp.JsonCheckpointHandler(**processes)
+        return ocp.CheckpointManager(self.folder, options=options, item_handlers={"arrays": arrays, "notes": notes})
 
     def save(self, step: int, tree: Any, notes: dict[str, Any]) -> None:
         """Copies the arrays and returns; they are written in the background. A failure shows at the next call."""
         _give_back_memory()
         arrays = {name: _copied(leaf) for name, leaf in _named(tree).items()}
-        checksums = {name: _checksum(array) for name, array in arrays.items()}
+        checksums = self._checksums(arrays)
         notes = {"product": _PRODUCT, "format": FORMAT, "step": step, "checksums": checksums, "notes": notes}
         items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), notes=ocp.args.JsonSave(notes))
         self._or_explain(lambda: self._manager.save(step, args=items, force=True))
@@ -66,11 +81,13 @@ class Checkpoints:
         """
         problems = []
         for step in reversed(self.steps()):
-            try:
-                return self._load(step, like)
-            except Exception as error:  # whatever a damaged file makes Orbax raise
-                problems.append(f"checkpoint {step} in {self.folder} cannot be used: {_reason(error)}")
-                complain(problems[-1])
+            arrays, notes, why = self._read(step, _named(like))
+            reasons = [reason for reason in self._team.gather(why) if reason is not None]
+            reasons = reasons or self._differences(arrays, notes)
+            if not reasons:
+                return _put_back(like, arrays), notes["notes"]
+            problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
+            complain(problems[-1])
         if problems:
             raise CheckpointError(
                 f"none of the {len(problems)} checkpoints in {self.folder} can be used. The newest: {problems[0]}"
@@ -79,33 +96,43 @@ class Checkpoints:
 
     def set_aside_after(self, step: int) -> None:
         """Moves what lies beyond a step, which could not be used, to `unreadable` beside the folder."""
-        for late in [each for each in self.steps() if each > step]:
+        self._team.first_alone(lambda: self._move_aside([each for each in self.steps() if each > step]))
+        self._manager.reload()
+
+    def _move_aside(self, steps):
+        for late in steps:
             target = self.folder.parent / "unreadable" / str(late)
             target.parent.mkdir(exist_ok=True)
             while target.exists():
                 target = target.with_name(target.name + "+")
             shutil.move(self.folder / str(late), target)
-        self._manager.reload()
 
     def close(self) -> None:
         self._or_explain(self._manager.close)
 
-    def _load(self, step, like):
-        items = self._manager.restore(step, args=ocp.args.Composite(notes=ocp.args.JsonRestore()))
-        notes = items["notes"]
-        _check_notes(notes)
-        named = _named(like)
-        _check_form(named, notes["checksums"], self._manager.item_metadata(step)["arrays"])
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device) for name, a in named.items()}
-        how = ocp.checkpoint_utils.construct_restore_args(form)
-        items = self._manager.restore(
-            step, args=ocp.args.Composite(arrays=ocp.args.PyTreeRestore(form, restore_args=how))
-        )
-        for name, array in items["arrays"].items():
-            if _checksum(array) != notes["checksums"][name]:
-                raise CheckpointError(f"the checksum of {name} is wrong, so the file was damaged or changed.")
-        return _put_back(like, items["arrays"]), notes["notes"]
+    def _read(self, step, named):
+        """Arrays and notes, or else why they cannot be had."""
+        try:
+            items = self._reader.restore(step, args=ocp.args.Composite(notes=ocp.args.JsonRestore()))
+            notes = items["notes"]
+            _check_notes(notes, self._team.size)
+            _check_form(named, notes["checksums"], self._reader.item_metadata(step)["arrays"])
+            form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=_place(a)) for name, a in named.items()}
+            how = ocp.checkpoint_utils.construct_restore_args(form)
+            what = ocp.args.PyTreeRestore(form, restore_args=how)
+            return self._reader.restore(step, args=ocp.args.Composite(arrays=what))["arrays"], notes, None
+        except Exception as error:  # whatever a damaged file makes Orbax raise
+            return None, None, _reason(error)
+
+    def _differences(self, arrays, notes):
+        found = {n: _crc(a) for n, a in arrays.items()} if notes["format"] == 1 else self._checksums(arrays)
+        wrong = [name for name in sorted(found) if found[name] != notes["checksums"][name]]
+        return [f"the checksum of {name} is wrong, so the file was damaged or changed." for name in wrong]
+
+    def _checksums(self, arrays):
+        """Of the arrays as a whole: the sums of what every process finds in its parts."""
+        everyone = self._team.gather({name: _checksum(array) for name, array in arrays.items()})
+        return {name: sum(parts[name] for parts in everyone) % (1 << 32) for name in arrays}
 
     def _or_explain(self, action):
         try:
@@ -142,11 +169,16 @@ def _is_key(leaf):
 def _plain(leaf):
     if not _is_key(leaf):
         return leaf
-    return (
-        jax.eval_shape(jax.random.key_data, leaf)
-        if isinstance(leaf, jax.ShapeDtypeStruct)
-        else jax.random.key_data(leaf)
-    )
+    if not isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.random.key_data(leaf)
+    data = jax.eval_shape(jax.random.key_data, leaf)
+    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=leaf.sharding)
+
+
+def _place(leaf: Any) -> Any:
+    """Where an array of this form belongs: the first device, unless it says something else."""
+    spread = isinstance(leaf, jax.ShapeDtypeStruct) and leaf.sharding is not None
+    return leaf.sharding if spread else jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
 
 def _copied(leaf: Any) -> jax.Array:
@@ -165,16 +197,46 @@ def _put_back(like: Any, arrays: dict[str, jax.Array]) -> Any:
 
 
 def _checksum(array: jax.Array) -> int:
+    """Σ value · weight modulo 2³² over those parts that this process vouches for.
+
+    A value is the number made of an entry's bits, its weight an odd number made of the entry's place in the whole array, so
+    that one changed entry always shows, and the parts can lie anywhere. An array here is never larger than 2³² entries.
+    """
+    parts = (shard for shard in array.addressable_shards if shard.replica_id == 0)
+    with np.errstate(over="ignore"):
+        return sum(_part_checksum(np.asarray(part.data), part.index, array.shape) for part in parts) % (1 << 32)
+
+
+def _part_checksum(part: np.ndarray, index: tuple[slice, ...], shape: tuple[int, ...]) -> int:
+    place = np.zeros((), np.uint32)
+    for cut, size in zip(index, shape, strict=True):
+        along = np.arange(*cut.indices(size), dtype=np.uint32)
+        place = place[..., None] * np.uint32(size) + along
+    weight = place * np.uint32(0x9E3779B1)
+    weight ^= weight >> np.uint32(15)
+    weight *= np.uint32(0x85EBCA77)
+    weight |= np.uint32(1)
+    words = np.ascontiguousarray(part).reshape(*part.shape, 1).view(_WORDS[part.dtype.itemsize])
+    values = sum((words[..., i].astype(np.uint32) * np.uint32(2 * i + 1) for i in range(words.shape[-1])), np.uint32(0))
+    return int(np.sum(values * weight, dtype=np.uint32))
+
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint32}
+
+
+def _crc(array: jax.Array) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
-def _check_notes(notes: Any) -> None:
+def _check_notes(notes: Any, processes: int) -> None:
     if not isinstance(notes, dict) or notes.get("product") != _PRODUCT:
         raise CheckpointError("it was not written by evergrad.")
     if notes["format"] > FORMAT:
         raise CheckpointError(
             f"it has format {notes['format']} and this evergrad reads up to {FORMAT}: install a newer version."
         )
+    if notes["format"] == 1 and processes > 1:
+        raise CheckpointError("it has format 1, which one process alone can read: go on with one for a while.")
 
 
 def _check_form(named: dict[str, Any], checksums: dict[str, int], stored: Any) -> None:

@@ -45,8 +45,12 @@ def require_key(key: Any, call: str) -> jax.Array:
 
 
 def is_traced(*arrays: Any) -> bool:
-    """Whether the values are unknown yet, so that only shapes can be checked."""
-    return any(isinstance(a, jax.core.Tracer) for a in jax.tree.leaves(arrays))
+    """Whether the values are unknown yet, or not all in this process, so that only shapes can be checked."""
+    return any(isinstance(a, jax.core.Tracer) or _elsewhere(a) for a in jax.tree.leaves(arrays))
+
+
+def _elsewhere(a: Any) -> bool:
+    return isinstance(a, jax.Array) and not (a.is_fully_addressable or a.is_fully_replicated)
 
 
 def _shape(a: Any) -> str:

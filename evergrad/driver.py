@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
-from evergrad import window
+from evergrad import across, window
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import initial_state, linearize, unflatten
 from evergrad.model import Model, encode, stream_losses, weight_dtype
+from evergrad.placing import along, everywhere, place
 from evergrad.tasks.base import Data, Source
 
 
@@ -35,19 +36,35 @@ class Output(eqx.Module):
     predictions: Float[Array, "*T B outputs"]
 
 
-def start(model: Model, estimator: Estimator, batch: int, key: Array, optimiser: Any = None) -> State:
+def start(
+    model: Model,
+    estimator: Estimator,
+    batch: int,
+    key: Array,
+    optimiser: Any = None,
+    mesh: jax.sharding.Mesh | None = None,
+) -> State:
     cell = model.cell
     readout = eqx.filter(model.readout, eqx.is_inexact_array)
-    return State(
+    state = State(
         model=model,
         optimiser=optimiser,
         hidden=jnp.tile(initial_state(cell)[None], (batch, 1)),
-        track=window.start(estimator, cell, batch),
+        track=window.start(estimator, cell, batch, mesh),
         keys=jax.random.split(key, batch),
         time=jnp.zeros((), jnp.uint32),
         phase=jnp.zeros((), jnp.int32),
         waiting=jax.tree.map(jnp.zeros_like, readout) if estimator.stride > 1 else None,
     )
+    return state if mesh is None else place(state, axes(state, estimator, mesh), mesh)
+
+
+def axes(state: State, estimator: Estimator, mesh: jax.sharding.Mesh) -> State:
+    """The axis of every array of a state that is cut when it is spread over a mesh, −1 where none is."""
+    streams = 0 if across.LANES in mesh.axis_names else -1
+    track = None if state.track is None else window.axes(state.track, estimator, state.model.cell, mesh)
+    cut = along(streams, state.hidden), along(streams, state.keys), track
+    return eqx.tree_at(lambda s: (s.hidden, s.keys, s.track), everywhere(state), cut, is_leaf=lambda leaf: leaf is None)
 
 
 def drive(
@@ -138,7 +155,7 @@ def _no_output(state):
 
 def _observe(estimator, state, data):
     """One step: the new state, what came out, dL/dh and the readout's gradient of the mean loss over streams."""
-    cell, batch = state.model.cell, len(state.hidden)
+    cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     hidden, memory = jax.vmap(linearize, (None, 0, 0, 0))(cell, state.hidden, encode(cell, data.x), data.reset)
     track = window.remember(estimator, cell, state.track, memory, _keys(state))
 
@@ -156,11 +173,15 @@ def _observe(estimator, state, data):
 def _gradient(estimator, state, delta, readout):
     gradient = eqx.filter(state.model, eqx.is_inexact_array)
     cell = window.gradient(estimator, state.model.cell, state.track, delta)
+    if estimator.stride == 1:
+        cell, readout = across.total((cell, readout))
+    else:  # the readout's was summed at every step, so that where a run is cut changes nothing
+        cell = across.total(cell)
     return eqx.tree_at(lambda m: (m.cell, m.readout), gradient, (cell, readout))
 
 
 def _wait(state, delta, readout):
-    waiting = jax.tree.map(jnp.add, state.waiting, readout)
+    waiting = jax.tree.map(jnp.add, state.waiting, across.total(readout))
     changed = window.note(state.track, delta), state.phase + 1, waiting
     return eqx.tree_at(lambda s: (s.track, s.phase, s.waiting), state, changed)
 

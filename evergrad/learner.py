@@ -9,12 +9,12 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
-from evergrad import driver
+from evergrad import across, driver, placing
 from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
 from evergrad.driver import Output, State
 from evergrad.estimators.base import Estimator
 from evergrad.model import Model, check_data
-from evergrad.tasks.base import Data, Sequence, Source
+from evergrad.tasks.base import Data, Sequence, Source, place_source, spread_axes
 
 
 class Learner:
@@ -43,15 +43,27 @@ class Learner:
         self.model, self.estimator, self.optimiser, self.clip = model, estimator, optimiser, clip
         self._compiled = eqx.filter_jit(self._drive, donate="all-except-first")
         self._followed = eqx.filter_jit(self._follow, donate="all-except-first")
+        self._compiled_spread = eqx.filter_jit(self._drive_spread, donate="all-except-first")
+        self._followed_spread = eqx.filter_jit(self._follow_spread, donate="all-except-first")
 
-    def init(self, *, batch: int, key: jax.Array | None = None) -> State:
-        """The state before the first step of `batch` streams."""
-        whole_number(batch, 1, f"Learner.init(batch={batch})", "batch", "the number of streams")
+    def init(
+        self, *, batch: int, key: jax.Array | None = None, mesh: jax.sharding.Mesh | None = None, shard: str = "lanes"
+    ) -> State:
+        """The state before the first step of `batch` streams.
+
+        With a mesh it is spread over all its devices, and so is all work on it: shard="lanes" gives each device some of
+        the streams, shard="influence" a part of every stream's influence (OK, RTRL), for one too large for a device.
+        """
+        call = f"Learner.init(batch={batch})"
+        whole_number(batch, 1, call, "batch", "the number of streams")
         key = require_key(key, f"Learner.init(batch={batch}, key=...)")
+        if mesh is not None:
+            mesh = placing.mesh_for(mesh, shard, f"Learner.init(batch={batch}, mesh=..., shard={shard!r})")
+            placing.check_divides(batch, mesh, call)
         # copied, since `step` and `run` give the state's memory away and the model here must survive that
         model = jax.tree.map(lambda a: jnp.array(a) if eqx.is_array(a) else a, self.model)
         optimiser = self.optimiser.init(eqx.filter(model, eqx.is_inexact_array))
-        return driver.start(model, self.estimator, batch, key, optimiser)
+        return driver.start(model, self.estimator, batch, key, optimiser, mesh)
 
     def step(self, state: State, x: Any, y: Any, reset: Any = None, *, weights: Any = None) -> tuple[State, Output]:
         """One time step: x [B] ids or [B, inputs], y targets, reset [B] bool or None, weights [B] (0: y is missing).
@@ -59,14 +71,14 @@ class Learner:
         The memory of `state` is given away: go on with the one returned.
         """
         data = self._data(state, x, y, reset, weights, lead=(len(state.hidden),))
-        state, out = self._compiled(jax.tree.map(lambda a: a[None], data), state)
+        state, out = self._driven(jax.tree.map(lambda a: a[None], data), state)
         return self._checked(state, jax.tree.map(lambda a: a[0], out))
 
     def run(self, state: State, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> tuple[State, Output]:
         """The same over [T, B, ...], as one compiled loop."""
         steps = len(xs)
         data = self._data(state, xs, ys, resets, weights, lead=(steps, len(state.hidden)))
-        return self._checked(*self._compiled(data, state))
+        return self._checked(*self._driven(data, state))
 
     def compile(self, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> jax.stages.Compiled:
         """The program that `run` would be on data of these shapes, not run: for its memory and cost analysis."""
@@ -88,7 +100,13 @@ class Learner:
         whole_number(steps, 1, f"Learner.follow(steps={steps})", "steps", "the number of steps to take")
         room = steps if room is None else room
         whole_number(room, steps, f"Learner.follow(steps={steps}, room={room})", "room", "the most steps of a call")
-        state, position, losses = self._followed((source, room, jnp.asarray(steps, jnp.int32)), state, position)
+        limit, mesh = jnp.asarray(steps, jnp.int32), placing.mesh_of(state)
+        if mesh is None:
+            state, position, losses = self._followed((source, room, limit), state, position)
+        else:
+            source, position = place_source(source, position, mesh)
+            limit = placing.place(limit, -1, mesh)
+            state, position, losses = self._followed_spread((source, room, limit, mesh), state, position)
         losses = np.asarray(losses)[:steps]
         self._check_finite(state, losses)
         return state, position, losses
@@ -102,6 +120,14 @@ class Learner:
                 "the number of streams cannot change under way; make a new state with Learner.init."
             )
         return Data(*check_data(self.model, x, y, reset, weights, lead=lead))
+
+    def _driven(self, data, state):
+        mesh = placing.mesh_of(state)
+        if mesh is None:
+            return self._compiled(data, state)
+        source, _ = place_source(Sequence(data), jnp.zeros((), jnp.int32), mesh)
+        state, losses, predictions = self._compiled_spread((source.data, mesh), state)
+        return state, Output(losses, predictions)
 
     def _drive(self, data, state):
         first, steps = jnp.zeros((), jnp.int32), len(data.reset)
@@ -117,6 +143,29 @@ class Learner:
             self.estimator, state, source, position, room, limit=steps, keep=keep, consume=self._update
         )
         return state, position, losses
+
+    def _drive_spread(self, fixed, state):
+        data, mesh = fixed
+
+        def part(data, state):
+            state, out = self._drive(data, state)
+            return state, across.all_lanes(out.losses, axis=1), out.predictions
+
+        streams = 1 if across.LANES in mesh.axis_names else -1
+        axes = driver.axes(state, self.estimator, mesh)
+        return placing.spread(part, mesh, (data, state), (placing.along(streams, data), axes), (axes, -1, streams))
+
+    def _follow_spread(self, fixed, state, position):
+        source, room, limit, mesh = fixed
+
+        def part(source, limit, state, position):
+            state, position, losses = self._follow((source, room, limit), state, position)
+            return state, position, across.all_lanes(losses, axis=1)
+
+        state_axes = driver.axes(state, self.estimator, mesh)
+        source_axes, position_axes = spread_axes(source, position, mesh)
+        given, axes = (source, limit, state, position), (source_axes, -1, state_axes, position_axes)
+        return placing.spread(part, mesh, given, axes, (state_axes, position_axes, -1))
 
     def _update(self, state, results, t, gradient):
         gradient = jax.tree.map(lambda a: a / self.estimator.stride, gradient)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from evergrad import across
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless
 
@@ -198,17 +199,28 @@ def suffix_products(
     return product, jnp.concatenate([products[1:], start[None]])
 
 
-def carried_forward(memories: KroneckerMemory, suffixes: Float[Array, "k m m"]) -> Float[Array, "m k gn"]:
-    """All SₛDₛ: what each of k remembered steps adds to the influence, apart from ĥₛ, as of the last of them."""
+def carried_forward(memories: KroneckerMemory, suffixes: Float[Array, "k m m"]) -> Float[Array, "m k share"]:
+    """All SₛDₛ: what each of k remembered steps adds to the influence, apart from ĥₛ, as of the last of them.
+
+    All gn columns, or this device's share of them where the influence is split.
+    """
     k, s, g, n = memories.diagonals.shape
-    terms = jnp.einsum("kmai,kagi->mkgi", suffixes.reshape(k, s * n, s, n), memories.diagonals)
-    return terms.reshape(s * n, k, g * n)
+    suffixes = suffixes.reshape(k, s * n, s, n)
+    if across.parts(across.INFLUENCE) == 1:
+        return jnp.einsum("kmai,kagi->mkgi", suffixes, memories.diagonals).reshape(s * n, k, g * n)
+    columns = across.own(jnp.arange(g * n), 0)
+    diagonals = memories.diagonals.reshape(k, s, g * n)[..., columns]
+    return jnp.einsum("kmaj,kaj->mkj", suffixes[..., columns % n], diagonals)
 
 
-def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p gn"]) -> Cell:
-    """A gradient of W as a gradient of the cell; the weights that a gate does not have get none."""
+def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p q"], mask: Any = None) -> Cell:
+    """A gradient of W as a gradient of the cell; the weights that a gate does not have get none.
+
+    `mask` says which those are, if the gradient is of some columns of W only.
+    """
     if not cell.mask.all():
-        gradient = jnp.where(jnp.broadcast_to(cell.mask, gradient.shape), gradient, 0)
+        mask = cell.mask if mask is None else mask
+        gradient = jnp.where(jnp.broadcast_to(mask, gradient.shape), gradient, 0)
     return eqx.tree_at(lambda c: c.weight, eqx.filter(cell, eqx.is_inexact_array), gradient)
 
 

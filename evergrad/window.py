@@ -16,10 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from evergrad import across
 from evergrad.cells.base import Cell
 from evergrad.costs import Cost, Sizes
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
+from evergrad.placing import along, everywhere, shardings
 from evergrad.streamwise import over_streams
 
 
@@ -32,7 +34,17 @@ class Track(eqx.Module):
     count: Int[Array, ""]  # how many slots are in use
 
 
-def start(estimator: Estimator, cell: Cell, batch: int) -> Track:
+def start(estimator: Estimator, cell: Cell, batch: int, mesh: jax.sharding.Mesh | None = None) -> Track:
+    """Nothing known yet; on a mesh, made in parts where they belong, since the whole may be too large for a device."""
+    make = lambda: _start(estimator, cell, batch)  # noqa: E731
+    if mesh is None:
+        return make()
+    form = jax.eval_shape(make)
+    zeros = lambda: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form)  # noqa: E731
+    return jax.jit(zeros, out_shardings=shardings(axes(form, estimator, cell, mesh), mesh))()
+
+
+def _start(estimator, cell, batch):
     carried = jax.tree.map(lambda a: jnp.zeros((batch, *a.shape), a.dtype), jax.eval_shape(estimator.init, cell))
     state, x = initial_state(cell), jnp.zeros(cell.inputs, initial_state(cell).dtype)
     _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
@@ -51,6 +63,16 @@ def cost(estimator: Estimator, sizes: Sizes) -> Cost:
     remembered = slots * (sizes.p + sizes.q * sizes.m / sizes.n + sizes.m * sizes.m / sizes.n)
     pulled = slots * sizes.parameters / estimator.stride
     return Cost(pulled, back * sizes.n * sizes.q, 2 * remembered / k, 1.1 * remembered)
+
+
+def axes(track: Track, estimator: Estimator, cell: Cell, mesh: jax.sharding.Mesh) -> Track:
+    """The axis of every array that is cut when a track is spread over a mesh, −1 where none is."""
+    if across.LANES not in mesh.axis_names:
+        carried = jax.tree.map(lambda axis: axis if axis < 0 else axis + 1, estimator.split(cell, mesh.size))
+        return eqx.tree_at(lambda t: t.carried, everywhere(track), carried)
+    cut = along(0, track.carried), along(1, track.memories), along(1, track.deltas)
+    parts = lambda t: (t.carried, t.memories, t.deltas)  # noqa: E731
+    return eqx.tree_at(parts, everywhere(track), cut, is_leaf=lambda leaf: leaf is None)
 
 
 def is_full(track: Track) -> Array:

@@ -109,7 +109,7 @@ DAMAGE = {
     "bit flipped": (flip, ""),
     "foreign": (change_notes(product="other"), "not written by evergrad"),
     "foreign folder": (wipe, ""),
-    "newer": (change_notes(format=2), "format 2 and this evergrad reads up to 1: install a newer version"),
+    "newer": (change_notes(format=3), "format 3 and this evergrad reads up to 2: install a newer version"),
     "no notes": (lambda folder: shutil.rmtree(folder / "notes"), ""),
 }
 

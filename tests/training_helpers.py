@@ -1,7 +1,9 @@
 """Real processes of the command line, and what they leave behind."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +60,38 @@ def start(*arguments) -> subprocess.Popen:
     return subprocess.Popen(
         command(*arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+
+
+def free_address() -> str:
+    """Of a port that is free, as is the one above."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError):
+            port = first.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return f"127.0.0.1:{port}"
+
+
+def start_team(size: int, *arguments, ids=None) -> list[subprocess.Popen]:
+    """The processes of one run."""
+    address = free_address()
+    together = ("--coordinator", address, "--processes", size)
+    return [start(*arguments, *together, "--process-id", i) for i in (range(size) if ids is None else ids)]
+
+
+def finish(processes) -> list[str]:
+    """What every process wrote, when all have ended."""
+    try:
+        return [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def succeed_together(size: int, *arguments) -> list[str]:
+    processes = start_team(size, *arguments)
+    outputs = finish(processes)
+    assert [process.returncode for process in processes] == [0] * size, "\n".join(outputs)
+    return outputs
 
 
 def succeed(*arguments, cwd: Path | None = None) -> str:

@@ -3,6 +3,7 @@
 import typer
 
 from evergrad.cli.bench import app as bench_app
+from evergrad.cli.bench_scale import scale
 from evergrad.cli.compare import compare
 from evergrad.cli.evaluate import evaluate
 from evergrad.cli.export import export
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(import_app, name="import")
 app.add_typer(streams_app, name="streams")
+bench_app.command()(scale)
 app.add_typer(bench_app, name="bench")
 for command in (resume, evaluate, sample, compare, info, export, plan):
     app.command()(command)

@@ -1,32 +1,63 @@
-"""Exceptions become one message on stderr and an exit code: 2 bad input, 1 a run that failed, 3 divergence."""
+"""Exceptions become one message on stderr and an exit code: 2 bad input, 1 a run that failed, 3 divergence.
+
+In a run of several processes there is 4, another process was lost, and whoever gives up takes the others along.
+"""
 
 import contextlib
 import logging
 import sys
+import time
+import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import typer
 
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    from evergrad.checks import InputError
-
     _hush_orbax()
     try:
         yield
-    except InputError as error:
-        _leave(str(error), 2)
-    except OSError as error:
-        _leave(
-            f"{error.filename or 'a file'}: {error.strerror or error}. Make room or mend the permissions, then resume.",
-            1,
-        )
     except Exception as error:
-        code = _exit_code(error)
-        if code is None:
+        said = _said(error)
+        if said is None:
             raise
-        _leave(str(error), code)
+        _leave(*said)
+
+
+@contextlib.contextmanager
+def together(machines: Any) -> Iterator[Any]:
+    """The processes of a run, which end together, well or not."""
+    from evergrad.team import leave_at_once
+    from evergrad.training.machines import muster
+
+    team = muster(machines)
+    if team.size == 1:
+        yield team
+        return
+    try:
+        yield team
+        team.leave()
+    except Exception as error:
+        message, code = _said(error) or ("".join(traceback.format_exception(error)), 1)
+        if code == 1:
+            time.sleep(3)  # a process that dies makes all kinds of things fail; whoever notices it says so, and leaves
+        team.fail(message, code)
+        leave_at_once(message, code)
+
+
+def _said(error: Exception) -> tuple[str, int] | None:
+    """What to say of an error and the exit code, None if it was not expected."""
+    from evergrad.checks import InputError
+
+    if isinstance(error, InputError):
+        return str(error), 2
+    if isinstance(error, OSError):
+        where, what = error.filename or "a file", error.strerror or error
+        return f"{where}: {what}. Make room or mend the permissions, then resume.", 1
+    code = _exit_code(error)
+    return None if code is None else (str(error), code)
 
 
 def _hush_orbax() -> None:

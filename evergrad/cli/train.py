@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from evergrad.cli.errors import explained, leave_by_signal
+from evergrad.cli.errors import explained, leave_by_signal, together
 from evergrad.cli.options import with_options
+from evergrad.training.machine_options import machine_fields
 from evergrad.training.settings import fields
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it must be new or empty.", metavar="RUN")]
@@ -25,15 +26,19 @@ def start_run(task: str, out: Path, config: Path | None, given: dict[str, Any]) 
     with explained():
         from rich.console import Console
 
+        from evergrad.training.machines import take_machines
         from evergrad.training.resolve import resolve
         from evergrad.training.run import train
 
-        stopped = train(resolve(task, given, config), out, Console())
+        machines, given = take_machines(given)
+        settings = resolve(task, given, config)
+        with together(machines) as team:
+            stopped = train(settings, out, Console(quiet=not team.is_first), machines, team)
     leave_by_signal(stopped)
 
 
 @train_app.command()
-@with_options(fields("copy").values(), "copy")
+@with_options([*fields("copy").values(), *machine_fields()], "copy")
 def copy(out: Out, config: Config = None, **given: Any) -> None:
     """Read a string of bits, then say it; strings grow as they are learned.
 
@@ -43,7 +48,7 @@ def copy(out: Out, config: Config = None, **given: Any) -> None:
 
 
 @train_app.command()
-@with_options(fields("text").values(), "text")
+@with_options([*fields("text").values(), *machine_fields()], "text")
 def text(out: Out, config: Config = None, **given: Any) -> None:
     """Predict the next character of a text; without --data, of the one that comes with Python.
 
@@ -53,7 +58,7 @@ def text(out: Out, config: Config = None, **given: Any) -> None:
 
 
 @train_app.command()
-@with_options(fields("series").values(), "series")
+@with_options([*fields("series").values(), *machine_fields()], "series")
 def series(out: Out, config: Config = None, **given: Any) -> None:
     """Forecast the columns of a CSV or Parquet file, learning from every row as it comes.
 

@@ -8,7 +8,7 @@ import jax
 from jaxtyping import Array, Float
 
 from evergrad.cells.base import Cell, KroneckerCell
-from evergrad.checks import refuse_unless, whole_number
+from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.costs import Cost, Sizes
 from evergrad.linearize import Memory, check_parameters
 
@@ -59,6 +59,16 @@ class Estimator(eqx.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} does not say what it costs: give it a method `cost(sizes)`.")
 
+    def split(self, cell: Cell, parts: int) -> Any:
+        """For `shard="influence"`: the axis of every array of `init` that is cut in so many parts, −1 where none is.
+
+        `step`, `fold` and `gradient` then see one part, and get the rest from `evergrad.across`.
+        """
+        raise InputError(
+            f'`Learner.init(shard="influence")`: {self!r} has no influence large enough to be worth splitting: use '
+            'shard="lanes". OK and RTRL have.'
+        )
+
     def check(self, cell: Cell) -> None:
         """Refuses a cell that this estimator cannot be used with, or a setting that is no use with that cell."""
         check_parameters(cell)
@@ -78,6 +88,14 @@ class Estimator(eqx.Module):
             "GRU, for one, cannot be: its candidate is linear in (x, r·h)). Use RTRL, UORO or TBPTT, or write the cell as "
             "an eg.KroneckerCell if it has that form.",
         )
+
+
+def check_split(axis: int, parts: int, what: str) -> None:
+    refuse_unless(
+        axis % parts == 0,
+        f'`Learner.init(shard="influence")`: {what} cannot be cut into {parts} equal parts: use a number of devices that '
+        f"divides {axis}.",
+    )
 
 
 def check_window(window: Any, call: str) -> None:

@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from evergrad import across
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
-from evergrad.estimators.base import Estimator, check_window
+from evergrad.estimators.base import Estimator, check_split, check_window
 from evergrad.linearize import carried_forward, initial_state, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
 
@@ -60,7 +61,7 @@ class OK(Estimator):
         old = (product @ a.reshape(len(a), -1)).reshape(a.shape)
         new = carried_forward(memories, suffixes)
         vectors = jnp.concatenate([u, memories.regressor])
-        u, weights = mixing(vectors, _gram(old, new), self.rank, self.mix, key)
+        u, weights = mixing(vectors, across.summed(_gram(old, new)), self.rank, self.mix, key)
         return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
 
     def cost(self, sizes):
@@ -75,7 +76,13 @@ class OK(Estimator):
     def gradient(self, carried, cell, delta):
         u, a = carried
         through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
-        return weight_gradient(cell, jnp.einsum("brp,brq->pq", u, through))
+        return weight_gradient(cell, across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1))
+
+    def split(self, cell, parts):
+        """Every Aᵢ along the gates' units: H A and combinations stay on a device, the Gram matrix is a sum over all."""
+        q = cell.weight.shape[1]
+        check_split(q, parts, f"the {q} columns of each A")
+        return -1, 2
 
     def influence(self, carried, cell):
         u, a = carried
@@ -85,8 +92,8 @@ class OK(Estimator):
 def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> Float[Array, "r+k r+k"]:
     """Inner products of all terms. On a CPU one product for every row of the state is the fastest way."""
     inner = lambda a, b: jnp.matmul(a, b.mT).sum(axis=0)  # noqa: E731
-    across = inner(old, new)
-    return jnp.block([[inner(old, old), across], [across.T, inner(new, new)]])
+    between = inner(old, new)
+    return jnp.block([[inner(old, old), between], [between.T, inner(new, new)]])
 
 
 def _combine(weights: Float[Array, "N r"], terms: Float[Array, "m N q"]) -> Float[Array, "m r q"]:

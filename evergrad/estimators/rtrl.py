@@ -4,9 +4,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from evergrad.cells.base import KroneckerCell
+from evergrad import across
+from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.checks import refuse_unless
 from evergrad.costs import Cost
-from evergrad.estimators.base import Estimator, check_window
+from evergrad.estimators.base import Estimator, check_split, check_window
 from evergrad.linearize import carried_forward, immediate, initial_state, suffix_products, transition, weight_gradient
 
 
@@ -29,14 +31,16 @@ class RTRL(Estimator):
         return jax.tree.map(lambda a: jnp.zeros((m, *a.shape), a.dtype), eqx.filter(cell, eqx.is_inexact_array))
 
     def step(self, carried, cell, memory, key):
-        return jax.tree.map(jnp.add, _apply(transition(cell, memory).matmul, carried), immediate(cell, memory))
+        fresh = _own(cell, immediate(cell, memory))
+        return jax.tree.map(jnp.add, _apply(transition(cell, memory).matmul, carried), fresh)
 
     def fold(self, carried, cell, memories, key):
         if not isinstance(cell, KroneckerCell):
             return Estimator.fold(self, carried, cell, memories, key)
         product, suffixes = suffix_products(cell, memories)
         fresh = jnp.einsum("kp,mkq->mpq", memories.regressor, carried_forward(memories, suffixes))
-        return jax.tree.map(jnp.add, _apply(lambda a: product @ a, carried), weight_gradient(cell, fresh))
+        fresh = weight_gradient(cell, fresh, across.own(cell.mask, axis=1))
+        return jax.tree.map(jnp.add, _apply(lambda a: product @ a, carried), fresh)
 
     def cost(self, sizes):
         n, m, all_, k = sizes.n, sizes.m, sizes.m * sizes.parameters, max(self.window, 1)
@@ -44,7 +48,19 @@ class RTRL(Estimator):
         return Cost(products, all_ if self.window else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
 
     def gradient(self, carried, cell, delta):
-        return jax.tree.map(lambda a: jnp.tensordot(delta, a, 2), carried)
+        return _whole(cell, jax.tree.map(lambda a: jnp.tensordot(delta, a, 2), carried))
+
+    def split(self, cell, parts):
+        """G along an axis of the parameters: H G stays on a device."""
+        if isinstance(cell, KroneckerCell):
+            check_split(cell.weight.shape[1], parts, f"the {cell.weight.shape[1]} columns of W")
+        axes = _cut(cell, parts)
+        refuse_unless(
+            max(jax.tree.leaves(axes)) >= 0,
+            f'`Learner.init(shard="influence")`: no parameter of {type(cell).__name__} has an axis that can be cut into '
+            f"{parts} equal parts: use another number of devices.",
+        )
+        return jax.tree.map(lambda axis: axis + 1 if axis >= 0 else -1, axes)
 
     def influence(self, carried, cell):
         return carried
@@ -52,3 +68,24 @@ class RTRL(Estimator):
 
 def _apply(matmul: Any, carried: Any) -> Any:
     return jax.tree.map(lambda a: matmul(a.reshape(len(a), -1)).reshape(a.shape), carried)
+
+
+def _cut(cell: Cell, parts: int) -> Cell:
+    """The axis of every parameter that G is cut along: the last one with equal parts, −1 for a parameter without one."""
+    last = lambda a: max((i for i, n in enumerate(a.shape) if n % parts == 0), default=-1)  # noqa: E731
+    return jax.tree.map(last, eqx.filter(cell, eqx.is_inexact_array))
+
+
+def _own(cell: Cell, influence: Cell) -> Cell:
+    parts = across.parts(across.INFLUENCE)
+    if parts == 1:
+        return influence
+    own = lambda a, axis: a if axis < 0 else across.own(a, axis + 1)  # noqa: E731
+    return jax.tree.map(own, influence, _cut(cell, parts))
+
+
+def _whole(cell: Cell, gradient: Cell) -> Cell:
+    parts = across.parts(across.INFLUENCE)
+    if parts == 1:
+        return gradient
+    return jax.tree.map(lambda a, axis: a if axis < 0 else across.whole(a, axis), gradient, _cut(cell, parts))

@@ -7,6 +7,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from evergrad.across import LANES
+from evergrad.placing import along, everywhere, place, refuse_unspread
+
 
 class Data(eqx.Module):
     """x, y, reset and the weight of the target (0: missing) of B streams; a sequence has T steps in front."""
@@ -31,6 +34,26 @@ class Source(eqx.Module):
         """
         return position
 
+    def stream_axes(self, position: Any) -> tuple[Any, Any]:
+        """The axis of the streams in every array of the source and of a position, −1 where all streams share it.
+
+        Where streams are spread over devices, `emit` and `hear` see those of one device; what concerns all streams they
+        get from `evergrad.across`.
+        """
+        refuse_unspread(self)
+
+
+def spread_axes(source: Source, position: Any, mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
+    """The axis of every array of a source and a position that is cut when the streams are spread over a mesh."""
+    if LANES not in mesh.axis_names:
+        return everywhere(source), everywhere(position)
+    return source.stream_axes(position)
+
+
+def place_source(source: Source, position: Any, mesh: jax.sharding.Mesh) -> tuple[Source, Any]:
+    """Both with their arrays where they belong."""
+    return place((source, position), spread_axes(source, position, mesh), mesh)
+
 
 class Sequence(Source):
     """Steps that are all there already: the position is the index of the next one."""
@@ -39,3 +62,6 @@ class Sequence(Source):
 
     def emit(self, position):
         return jax.tree.map(lambda a: a[position], self.data), position + 1
+
+    def stream_axes(self, position):
+        return along(1, self), everywhere(position)

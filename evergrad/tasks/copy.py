@@ -5,7 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
+from evergrad import across
 from evergrad.checks import refuse_unless, require_key, whole_number
+from evergrad.placing import along, everywhere
 from evergrad.tasks.base import Data, Source
 
 ZERO, ONE, START, BLANK = 0, 1, 2, 3
@@ -54,7 +56,7 @@ class Copy(Source):
 
     def emit(self, position):
         begins = position.at == 0
-        learned = jnp.any(begins) & (position.bits < self.threshold) & (position.length < self.longest)
+        learned = across.anywhere(begins) & (position.bits < self.threshold) & (position.length < self.longest)
         length = position.length + jnp.where(learned, 1, 0)
         bits = jnp.where(learned, 0.3, position.bits)
         redraw = jax.vmap(self._draw, (0, 0, 0, 0, None))
@@ -65,8 +67,12 @@ class Copy(Source):
         return data, CopyPosition(length, bits, at, own, words, keys)
 
     def hear(self, position, losses, model):
-        bits = 0.999 * position.bits + 0.001 * losses.mean() / jnp.log(2.0)
+        bits = 0.999 * position.bits + 0.001 * across.mean(losses) / jnp.log(2.0)
         return eqx.tree_at(lambda p: p.bits, position, bits)
+
+    def stream_axes(self, position):
+        shared = eqx.tree_at(lambda p: (p.length, p.bits), along(0, position), (-1, -1))
+        return everywhere(self), shared
 
     def _draw(self, begins, own, words, key, length):
         """A new string for a stream that begins one."""

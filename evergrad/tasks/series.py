@@ -20,8 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from evergrad import across
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.model import Model
+from evergrad.placing import along, everywhere
 from evergrad.tasks.base import Data, Source
 
 FARTHEST = 10.0
@@ -116,7 +118,12 @@ class Series(Source):
         guesses = jnp.concatenate([ours[:, None], self.guesses[t]], axis=1)
         errors = jnp.where(self.scored[t][:, None], jnp.abs(guesses - self.actual[t][:, None]), 0).sum(axis=0)
         counted = jnp.asarray(self.scored[t].sum(axis=0), errors.dtype)
+        errors, counted = across.total((errors, counted))
         return SeriesPosition(position.time, hidden, waiting, position.counted + counted, position.errors + errors)
+
+    def stream_axes(self, position):
+        lanes = along(0, position.hidden), along(1, position.waiting)
+        return along(1, self), eqx.tree_at(lambda p: (p.hidden, p.waiting), everywhere(position), lanes)
 
     def _forecast(self, position, model, t):
         """The forecasting copy reads row t − 1: with the weights as they are before step t, it is still time t − 1."""

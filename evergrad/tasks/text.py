@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int, Integer, UInt32
 
 from evergrad.checks import refuse_unless, require_key, whole_number
 from evergrad.model import Model, encode
+from evergrad.placing import along, everywhere
 from evergrad.tasks.base import Data, Source
 
 _LANES, _LANE, _CONTEXT = 32, 512, 256
@@ -56,6 +57,9 @@ class CharacterText(Source):
         following = jnp.where(at + 2 < len(self.text), at + 1, 0)
         data = Data(x, y, self._resets(position), jnp.ones(len(at), jnp.result_type(float)))
         return data, TextPosition(following, position.time + jnp.uint32(1), position.keys)
+
+    def stream_axes(self, position):
+        return everywhere(self), eqx.tree_at(lambda p: p.time, along(0, position), -1)
 
     def _resets(self, position):
         resets = position.at == 0

@@ -3,11 +3,15 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import optax
 
 import evergrad as eg
+from evergrad import driver
 from evergrad.estimators.base import Estimator
+from evergrad.placing import check_divides, place
+from evergrad.tasks.base import Source, place_source, spread_axes
 from evergrad.training.settings import CELLS, ESTIMATORS, Settings
 from evergrad.training.tasks import Task, make_task
 
@@ -19,22 +23,25 @@ class Job:
     settings: Settings
     task: Task
     learner: eg.Learner
+    source: Source  # of the task, where its arrays belong
+    mesh: jax.sharding.Mesh | None = None  # that the run is spread over
 
     def start(self) -> tuple[Any, Any]:
         """The state and the position before the first step."""
         _, state_key, task_key = _keys(self.settings)
         batch = self.settings.batch
-        return (
-            self.learner.init(batch=batch, key=state_key),
-            self.task.start(self.learner.model, batch=batch, key=task_key),
-        )
+        position = self.task.start(self.learner.model, batch=batch, key=task_key)
+        if self.mesh is None:
+            return self.learner.init(batch=batch, key=state_key), position
+        state = self.learner.init(batch=batch, key=state_key, mesh=self.mesh, shard=self.mesh.axis_names[0])
+        return state, place_source(self.source, position, self.mesh)[1]
 
 
 def set_precision(settings: Settings) -> None:
     jax.config.update("jax_enable_x64", settings.precision == "float64")
 
 
-def make_job(settings: Settings, *, fresh: bool = False) -> Job:
+def make_job(settings: Settings, mesh: jax.sharding.Mesh | None = None, *, fresh: bool = False) -> Job:
     """Refuses, before anything is written, what cannot be run. A `fresh` run starts from the weights of a file, if the
     settings name one; later all weights come from checkpoints, and the file need not be there any more.
     """
@@ -49,7 +56,17 @@ def make_job(settings: Settings, *, fresh: bool = False) -> Job:
 
         model = started_from(settings.weights, model)
     learner = eg.Learner(model, make_estimator(settings), make_optimiser(settings), clip=settings.clip)
-    return Job(_spelt_out(settings, learner.estimator, task), task, learner)
+    job = Job(_spelt_out(settings, learner.estimator, task), task, learner, task.source)
+    return job if mesh is None else _spread(job, mesh)
+
+
+def _spread(job: Job, mesh: jax.sharding.Mesh) -> Job:
+    batch = job.settings.batch
+    check_divides(batch, mesh, f"--batch {batch} --devices {mesh.size}")
+    form, position = eqx.filter_eval_shape(job.start)
+    driver.axes(form, job.learner.estimator, mesh)  # refuses an influence that cannot be split
+    axes, _ = spread_axes(job.source, position, mesh)
+    return dataclasses.replace(job, source=place(job.source, axes, mesh), mesh=mesh)
 
 
 def make_estimator(settings: Settings) -> Estimator:

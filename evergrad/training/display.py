@@ -23,27 +23,28 @@ def memory_mib() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-def device_name() -> str:
-    device = jax.devices()[0]
+def device_name(mesh: jax.sharding.Mesh | None = None) -> str:
+    device = jax.local_devices()[0]
     stats = device.memory_stats() or {}
     used = f", {stats['bytes_in_use'] / 2**20:.0f} MiB on it" if "bytes_in_use" in stats else ""
-    return f"{device.device_kind}{used}"
+    many = "" if mesh is None else f"{mesh.size} x "
+    return f"{many}{device.device_kind}{used}"
 
 
 class Display:
     """`console` decides: a terminal gets the bar, anything else plain lines."""
 
-    def __init__(self, console: Console, task: Task, estimator: Any, unit: str):
+    def __init__(self, console: Console, task: Task, estimator: Any, unit: str, mesh: jax.sharding.Mesh | None = None):
         self._console, self._task, self._estimator, self._unit = console, task, str(estimator), unit
         self._progress = _progress(console) if console.is_terminal else None
-        self._bar = None
+        self._bar, self._mesh = None, mesh
 
     def start(self, step: int, steps: int) -> None:
         self._steps = steps
         if self._progress is not None:
             self._bar = self._progress.add_task("", total=steps, completed=step, figures="", machine="")
             self._progress.start()
-        self.say(f"{self._estimator} on {device_name()}, steps {step:,} to {steps:,}")
+        self.say(f"{self._estimator} on {device_name(self._mesh)}, steps {step:,} to {steps:,}")
 
     def moved(self, step: int, rate: float, loss: float | None, row: dict[str, Any] | None) -> None:
         """After every call of the compiled loop."""
@@ -51,7 +52,7 @@ class Display:
             parts = [f"{rate:,.0f} steps/s"] if rate else []
             parts += [] if loss is None else [f"loss {loss:.4g} {self._unit}"]
             parts += [] if row is None else [self._task.headline(row)]
-            machine = f"{self._estimator} · {device_name()} · {memory_mib():,.0f} MiB"
+            machine = f"{self._estimator} · {device_name(self._mesh)} · {memory_mib():,.0f} MiB"
             self._progress.update(self._bar, completed=step, figures=" · ".join(parts), machine=machine)
 
     def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from evergrad import window
+from evergrad import driver, window
 from evergrad.driver import State
 from evergrad.learner import Learner
+from evergrad.placing import mesh_of, place
 from evergrad.tasks.base import Source
 
 
@@ -29,7 +30,7 @@ _norm = jax.jit(optax.tree.norm)
 
 def without_influence(learner: Learner, state: State) -> State:
     """The same state with no past: zero influence, an empty window, a stride that begins."""
-    track = window.start(learner.estimator, state.model.cell, batch=len(state.hidden))
+    track = window.start(learner.estimator, state.model.cell, len(state.hidden), mesh_of(state))
     fresh = track, jnp.zeros_like(state.phase), jax.tree.map(jnp.zeros_like, state.waiting)
     return eqx.tree_at(lambda s: (s.track, s.phase, s.waiting), state, fresh, is_leaf=lambda leaf: leaf is None)
 
@@ -45,7 +46,10 @@ def gradient_norm(learner: Learner, state: State, source: Source, position: Any)
         lambda gradient, _, weights=None: (jax.tree.map(jnp.zeros_like, gradient), _Norm(optax.tree.norm(gradient))),
     )
     probe = Learner(learner.model, learner.estimator, recorder)
+    mesh = mesh_of(state)
     state = eqx.tree_at(lambda s: s.optimiser, state, _Norm(jnp.full((), jnp.nan)))
+    if mesh is not None:
+        state = place(state, driver.axes(state, learner.estimator, mesh), mesh)
     try:
         state, _, _ = probe.follow(state, source, position, learner.estimator.stride)
     except ArithmeticError as error:

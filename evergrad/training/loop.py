@@ -1,6 +1,7 @@
 """The training loop: compiled steps in calls of about two seconds, and between them reports and checkpoints."""
 
 import dataclasses
+import signal
 import time
 from typing import Any
 
@@ -9,12 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evergrad import driver
 from evergrad.checkpoint import Checkpoints
 from evergrad.checks import DivergedError
+from evergrad.placing import here, shardings
+from evergrad.tasks.base import spread_axes
+from evergrad.team import ALONE, Alone, Team
 from evergrad.training import divergence
 from evergrad.training.build import Job
 from evergrad.training.display import Display, memory_mib
-from evergrad.training.metrics import Metrics
+from evergrad.training.metrics import Metrics, Unwritten
 from evergrad.training.signals import Stop
 
 _CALL = 2.0  # seconds that a call should take: so long a signal may have to wait
@@ -48,8 +53,17 @@ def begin(job: Job) -> Progress:
 
 
 def form(job: Job) -> dict[str, Any]:
-    """The shapes of what a checkpoint holds."""
-    return eqx.filter_eval_shape(lambda: begin(job).arrays())
+    """The shapes of what a checkpoint holds, and where its arrays belong."""
+    shapes = eqx.filter_eval_shape(lambda: begin(dataclasses.replace(job, mesh=None)).arrays())
+    if job.mesh is None:
+        return shapes
+    axes = lambda state: driver.axes(state, job.learner.estimator, job.mesh)  # noqa: E731
+    _, position = spread_axes(job.source, shapes["position"], job.mesh)
+    slim, _ = shapes["back"]
+    places = {"state": axes(shapes["state"]), "position": position, "back": (axes(slim), position)}
+    placed = lambda a, place: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)  # noqa: E731
+    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    return eqx.combine(jax.tree.map(placed, arrays, shardings(places, job.mesh)), rest)
 
 
 def _kept(state, position):
@@ -75,11 +89,20 @@ class Pace:
 
 
 class Loop:
+    """All processes of a team go through it in step; what depends on a clock or a signal is agreed on first."""
+
     def __init__(
-        self, job: Job, progress: Progress, checkpoints: Checkpoints, metrics: Metrics, display: Display, stop: Stop
+        self,
+        job: Job,
+        progress: Progress,
+        checkpoints: Checkpoints,
+        metrics: Metrics | Unwritten,
+        display: Display,
+        stop: Stop,
+        team: Alone | Team = ALONE,
     ):
         self.job, self.progress, self.checkpoints = job, progress, checkpoints
-        self.metrics, self.display, self.stop = metrics, display, stop
+        self.metrics, self.display, self.stop, self.team = metrics, display, stop, team
         self._pace = Pace()
         self._saved, self._saved_at = progress.step, time.monotonic()
         self._reported_at, self._reported_step = time.monotonic(), progress.step
@@ -90,20 +113,26 @@ class Loop:
         settings, now = self.job.settings, self.progress
         self.display.start(now.step, settings.steps)
         try:
-            while now.step < settings.steps and self.stop.signal is None:
+            while now.step < settings.steps and not self._stopped():
                 self._advance()
-                if self._checkpoint_due() and not self._suspect:
+                if self.team.from_first(self._checkpoint_due()) and not self._suspect:
                     self._save()
             self._save()
             self.checkpoints.wait()
         finally:
             self.display.stop()
 
+    def _stopped(self):
+        """Whether a signal has asked any process to stop."""
+        signals = [each for each in self.team.gather(self.stop.signal) if each is not None]
+        self.stop.signal = signal.Signals(signals[0]) if signals else None
+        return bool(signals)
+
     def _advance(self):
         """One call, and the report if one is due."""
         now, settings = self.progress, self.job.settings
         try:
-            self._call(min(self._pace.length, self._until_something()))
+            self._call(min(self.team.from_first(self._pace.length), self._until_something()))
             if now.step % settings.report == 0 or now.step == settings.steps:
                 self._report()
         except DivergedError as error:
@@ -119,7 +148,7 @@ class Loop:
         now, job = self.progress, self.job
         started = time.monotonic()
         now.state, now.position, losses = job.learner.follow(
-            now.state, job.task.source, now.position, steps, room=job.settings.report
+            now.state, job.source, now.position, steps, room=job.settings.report
         )
         self._pace.took(steps, time.monotonic() - started)
         total = float(np.asarray(losses, np.float64).mean(axis=1).sum())
@@ -159,7 +188,8 @@ class Loop:
         if every is None:
             return {}
         if last is None or step == settings.steps or step // every > (step - settings.report) // every:
-            return self.job.task.validate(self.progress.state.model)
+            model = self.progress.state.model
+            return self.job.task.validate(model if self.job.mesh is None else here(model))
         return {name: last[name] for name in last if name.startswith("valid_")}
 
     def _checkpoint_due(self):
@@ -198,7 +228,7 @@ class Loop:
         _, position = now.back
         norms = {
             "influence": divergence.influence_norm(state),
-            "gradient": divergence.gradient_norm(learner, state, self.job.task.source, position),
+            "gradient": divergence.gradient_norm(learner, state, self.job.source, position),
         }
         again = ", again, with the influence just reset," if now.reset_here else ""
         return divergence.explanation(learner, step, what + again, norms, self.job.settings)

@@ -22,6 +22,20 @@ def import_tensorboard() -> Any:
     return SummaryWriter
 
 
+class Unwritten:
+    """The reports of a process that writes none, since process 0 does: only the last is known."""
+
+    def __init__(self, folder: Folder, step: int):
+        self.last = next((row for row in reversed(rows(folder.metrics)) if row["step"] <= step), None)
+
+    def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:
+        self.last = row
+
+    def make_durable(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Metrics:
     """Writes the reports of a run that goes on after `step`: later ones, of an interrupted process, are dropped."""
 

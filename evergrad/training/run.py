@@ -1,43 +1,61 @@
 """A run from its beginning, or from where it was left."""
 
+import contextlib
 import dataclasses
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+import evergrad
 from evergrad.checkpoint import Checkpoints
 from evergrad.checks import refuse_unless
+from evergrad.team import ALONE, Alone, Team
 from evergrad.training.build import Job, make_job
 from evergrad.training.display import Display
 from evergrad.training.folder import Folder, check_free, check_unchanged, create, open_run
 from evergrad.training.loop import Loop, Progress, begin, form
-from evergrad.training.metrics import Metrics, import_tensorboard
+from evergrad.training.machine_options import Machines
+from evergrad.training.machines import make_mesh
+from evergrad.training.metrics import Metrics, Unwritten, import_tensorboard
 from evergrad.training.resolve import checked
 from evergrad.training.settings import Settings, fields, flag
 from evergrad.training.signals import listening
 
 
-def train(settings: Settings, out: Path, console: Console) -> signal.Signals | None:
+def train(
+    settings: Settings, out: Path, console: Console, machines: Machines | None = None, team: Alone | Team = ALONE
+) -> signal.Signals | None:
     """A new run in a new folder. Gives back the signal that stopped it, if one did."""
-    check_free(out)
-    job = make_job(settings, fresh=True)
+    if team.is_first:
+        check_free(out)
+    job = make_job(settings, machines and make_mesh(machines, team), fresh=True)
     if settings.tensorboard:
         import_tensorboard()
-    folder = create(out, job.settings, job.task.fingerprints, job.task.symbols)
-    with folder.locked():
-        return _go(folder, job, console, resumed=False)
+    _agree(team, machines, job)
+    team.first_alone(lambda: create(out, job.settings, job.task.fingerprints, job.task.symbols))
+    folder = _seen(out, team)
+    with _locked(folder, team):
+        return _go(folder, job, console, team, resumed=False)
 
 
-def resume(path: Path, changes: dict[str, Any], console: Console) -> signal.Signals | None:
+def resume(
+    path: Path,
+    changes: dict[str, Any],
+    console: Console,
+    machines: Machines | None = None,
+    team: Alone | Team = ALONE,
+) -> signal.Signals | None:
     """Goes on from the last good checkpoint, or from the beginning if there is none."""
     folder = open_run(path)
-    with folder.locked():
-        job = make_job(_changed(folder.settings, changes))
+    with _locked(folder, team):
+        job = make_job(_changed(folder.settings, changes), machines and make_mesh(machines, team))
         check_unchanged(folder, job.task.fingerprints)
-        folder = folder.with_settings(job.settings)
-        return _go(folder, job, console, resumed=True)
+        _agree(team, machines, job)
+        changed = team.first_alone(lambda: folder.with_settings(job.settings))
+        return _go(changed or dataclasses.replace(folder, settings=job.settings), job, console, team, resumed=True)
 
 
 def load(folder: Folder, complain=lambda text: None) -> tuple[Job, Progress]:
@@ -64,24 +82,60 @@ def _restored(job: Job, checkpoints: Checkpoints, complain) -> Progress | None:
     return Progress(**arrays, **notes)
 
 
-def _go(folder, job, console, *, resumed):
-    display = Display(console, job.task, job.learner.estimator, job.task.unit)
-    checkpoints = Checkpoints(folder.checkpoints, keep=job.settings.keep)
+def _agree(team: Alone | Team, machines: Machines | None, job: Job) -> None:
+    """Refuses processes that were told different things."""
+    told = dataclasses.asdict(job.settings) | {f"hash of {k}": v for k, v in job.task.fingerprints.items()}
+    told |= {
+        "evergrad": evergrad.__version__,
+        "shard": machines and machines.shard,
+        "devices": job.mesh and job.mesh.size,
+    }
+    everyone = team.gather(told)
+    for id, theirs in enumerate(everyone):
+        for name in sorted({*everyone[0], *theirs}):
+            mine, other = everyone[0].get(name), theirs.get(name)
+            what = flag(name) if name.isidentifier() else name
+            refuse_unless(
+                mine == other,
+                f"process 0 has {what} {mine} and process {id} has {other}: all processes need the same settings.",
+            )
+
+
+def _seen(out: Path, team: Alone | Team) -> Folder:
+    refuse_unless(
+        (out / "settings.json").exists(),
+        f"process {team.id} does not see {out}, which process 0 has made: --out must be on a file system that all share.",
+    )
+    return open_run(out)
+
+
+@contextlib.contextmanager
+def _locked(folder: Folder, team: Alone | Team) -> Iterator[None]:
+    """By process 0, for all."""
+    with folder.locked() if team.is_first else contextlib.nullcontext():
+        team.gather(None)
+        yield
+
+
+def _go(folder, job, console, team, *, resumed):
+    display = Display(console, job.task, job.learner.estimator, job.task.unit, job.mesh)
+    checkpoints = Checkpoints(folder.checkpoints, keep=job.settings.keep, team=team)
     progress = None
     if resumed:
         progress = _restored(job, checkpoints, display.say)
         checkpoints.set_aside_after(progress.step if progress else 0)
         if progress is None:
-            job = make_job(job.settings, fresh=True)
+            job = make_job(job.settings, job.mesh, fresh=True)
     progress = progress or begin(job)
-    metrics = Metrics(folder, progress.step)
+    metrics = (Metrics if team.is_first else Unwritten)(folder, progress.step)
     try:
         with listening() as stop:
-            Loop(job, progress, checkpoints, metrics, display, stop).run()
+            Loop(job, progress, checkpoints, metrics, display, stop, team).run()
     finally:
         metrics.close()
         checkpoints.close()
-    _say_how_it_ended(folder, progress, stop.signal, display)
+    if team.is_first:
+        _say_how_it_ended(folder, progress, stop.signal, display)
     return stop.signal
 
 

@@ -19,7 +19,7 @@ ESTIMATORS = {  # the class, and its parameters
 OPTIMISERS = ("adam", "adamw", "sgd", "momentum", "rmsprop")
 
 
-def _option(
+def option(
     default: Any,
     kind: type,
     text: str,
@@ -59,23 +59,23 @@ class Settings:
     """Fields that do not apply to the task or the estimator are None."""
 
     task: str
-    cell: str = _option("rhn", str, "Recurrent cell.", group=_MODEL, choices=tuple(CELLS))
-    units: int = _option(128, int, "Size of the hidden state.", group=_MODEL, at_least=1)
-    weights: str | None = _option(
+    cell: str = option("rhn", str, "Recurrent cell.", group=_MODEL, choices=tuple(CELLS))
+    units: int = option(128, int, "Size of the hidden state.", group=_MODEL, at_least=1)
+    weights: str | None = option(
         None,
         str,
         "Start from this RNN, LSTM or GRU: a .onnx or .safetensors file, which then decides --cell and --units.",
         group=_MODEL,
         otherwise="random weights",
     )
-    estimator: str = _option("ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(ESTIMATORS))
-    rank: int | None = _option(
+    estimator: str = option("ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(ESTIMATORS))
+    rank: int | None = option(
         None, int, "Terms that are kept (ok, ktp).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
     )
-    window: int | None = _option(
+    window: int | None = option(
         None, int, "Newest steps kept exactly (all but tbptt).", group=_ESTIMATOR, at_least=0, otherwise=_PARAMETER
     )
-    mix: str | None = _option(
+    mix: str | None = option(
         None,
         str,
         "How terms are reduced (ok).",
@@ -83,27 +83,27 @@ class Settings:
         choices=("signs", "sampling", "truncate"),
         otherwise=_PARAMETER,
     )
-    copies: int | None = _option(
+    copies: int | None = option(
         None, int, "Estimates that are averaged (kf).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
     )
-    diagonal_rank: int | None = _option(
+    diagonal_rank: int | None = option(
         None, int, "Rank that D is reduced to (kf).", group=_ESTIMATOR, at_least=1, otherwise="not reduced"
     )
-    horizon: int | None = _option(
+    horizon: int | None = option(
         None, int, "Steps a gradient reaches back (tbptt).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
     )
-    stride: int | None = _option(
+    stride: int | None = option(
         None, int, "Steps from update to update (tbptt).", group=_ESTIMATOR, at_least=1, otherwise="the horizon"
     )
-    optimiser: str = _option("adam", str, "Optimiser.", group=_LEARNING, choices=OPTIMISERS)
-    learning_rate: float = _option(
+    optimiser: str = option("adam", str, "Optimiser.", group=_LEARNING, choices=OPTIMISERS)
+    learning_rate: float = option(
         {"copy": 10**-3.5, "text": 10**-3.5, "series": 0.003}, float, "Learning rate.", group=_LEARNING, above=0
     )
-    clip: float = _option(1.0, float, "Norm that the recurrent gradient is clipped to.", group=_LEARNING, above=0)
-    batch: int = _option(
+    clip: float = option(1.0, float, "Norm that the recurrent gradient is clipped to.", group=_LEARNING, above=0)
+    batch: int = option(
         {"copy": 16, "text": 32, "series": 1}, int, "Streams learned from at once.", group=_LEARNING, at_least=1
     )
-    steps: int | None = _option(
+    steps: int | None = option(
         {"copy": 10_000, "text": 10_000, "series": None},
         int,
         "Steps to take.",
@@ -112,17 +112,17 @@ class Settings:
         otherwise="all rows",
         resumable=True,
     )
-    seed: int = _option(0, int, "Seed of everything random.", group=_LEARNING, at_least=0)
-    precision: str = _option("float32", str, "Of all numbers.", group=_LEARNING, choices=("float32", "float64"))
+    seed: int = option(0, int, "Seed of everything random.", group=_LEARNING, at_least=0)
+    precision: str = option("float32", str, "Of all numbers.", group=_LEARNING, choices=("float32", "float64"))
 
-    length: int | None = _option(1, int, "First string length.", group=_TASK, tasks=("copy",), at_least=1)
-    threshold: float | None = _option(
+    length: int | None = option(1, int, "First string length.", group=_TASK, tasks=("copy",), at_least=1)
+    threshold: float | None = option(
         0.15, float, "Bits per symbol below which strings grow.", group=_TASK, tasks=("copy",), above=0
     )
-    jitter: int | None = _option(5, int, "Lengths to draw from.", group=_TASK, tasks=("copy",), at_least=1)
-    longest: int | None = _option(256, int, "Length at which growth ends.", group=_TASK, tasks=("copy",), at_least=1)
+    jitter: int | None = option(5, int, "Lengths to draw from.", group=_TASK, tasks=("copy",), at_least=1)
+    longest: int | None = option(256, int, "Length at which growth ends.", group=_TASK, tasks=("copy",), at_least=1)
 
-    data: str | None = _option(
+    data: str | None = option(
         None,
         str,
         "Text file or folder with train.txt, valid.txt, test.txt; CSV or Parquet file for a series.",
@@ -130,13 +130,13 @@ class Settings:
         tasks=("text", "series"),
         otherwise="for text: pydoc_data.topics",
     )
-    valid: str | None = _option(None, str, "Validation text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
-    test: str | None = _option(None, str, "Test text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
-    bytes: bool | None = _option(False, bool, "Predict bytes, not characters.", group=_TASK, tasks=("text",))
-    reset_probability: float | None = _option(
+    valid: str | None = option(None, str, "Validation text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
+    test: str | None = option(None, str, "Test text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
+    bytes: bool | None = option(False, bool, "Predict bytes, not characters.", group=_TASK, tasks=("text",))
+    reset_probability: float | None = option(
         0.01, float, "Chance that a stream starts anew at a step.", group=_TASK, tasks=("text",), at_least=0
     )
-    reset_every: int | None = _option(
+    reset_every: int | None = option(
         None,
         int,
         "Start anew at every place that is a multiple of this.",
@@ -145,24 +145,24 @@ class Settings:
         at_least=1,
         otherwise="by chance only",
     )
-    valid_every: int | None = _option(
+    valid_every: int | None = option(
         10_000, int, "Steps from one validation to the next.", group=_TASK, tasks=("text",), at_least=1
     )
 
-    columns: str | None = _option(
+    columns: str | None = option(
         None, str, "Columns to read, a,b,c.", group=_TASK, tasks=("series",), otherwise="all but the time stamps"
     )
-    targets: str | None = _option(
+    targets: str | None = option(
         None, str, "Columns to forecast, a,b,c.", group=_TASK, tasks=("series",), otherwise="all that are read"
     )
-    time: str | None = _option(
+    time: str | None = option(
         None, str, "Column of time stamps.", group=_TASK, tasks=("series",), otherwise="one named time, date, …"
     )
-    ahead: int | None = _option(1, int, "Rows to forecast ahead.", group=_TASK, tasks=("series",), at_least=1)
-    period: int | None = _option(
+    ahead: int | None = option(1, int, "Rows to forecast ahead.", group=_TASK, tasks=("series",), at_least=1)
+    period: int | None = option(
         None, int, "Rows in a season, for the seasonal guess.", group=_TASK, tasks=("series",), otherwise="no season"
     )
-    missing: str | None = _option(
+    missing: str | None = option(
         "refuse",
         str,
         "Missing cells: refuse the file, or learn nothing from such a target.",
@@ -171,16 +171,16 @@ class Settings:
         choices=("refuse", "skip"),
     )
 
-    report: int = _option(1000, int, "Steps from one report to the next.", group=_RUN, at_least=1)
-    checkpoint_every: int | None = _option(
+    report: int = option(1000, int, "Steps from one report to the next.", group=_RUN, at_least=1)
+    checkpoint_every: int | None = option(
         None, int, "Steps from one checkpoint to the next.", group=_RUN, at_least=1, otherwise="by time", resumable=True
     )
-    checkpoint_seconds: float = _option(
+    checkpoint_seconds: float = option(
         60.0, float, "Seconds from one checkpoint to the next.", group=_RUN, above=0, resumable=True
     )
     # two at least: Orbax makes room for a new one before it is complete
-    keep: int = _option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=2, resumable=True)
-    on_divergence: str = _option(
+    keep: int = option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=2, resumable=True)
+    on_divergence: str = option(
         "stop",
         str,
         "What to do when the loss explodes.",
@@ -188,7 +188,7 @@ class Settings:
         choices=("stop", "reset-influence"),
         resumable=True,
     )
-    tensorboard: bool = _option(False, bool, "Write TensorBoard event files too.", group=_RUN, resumable=True)
+    tensorboard: bool = option(False, bool, "Write TensorBoard event files too.", group=_RUN, resumable=True)
 
 
 def fields(task: str) -> dict[str, dataclasses.Field]:
