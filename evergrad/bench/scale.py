@@ -144,6 +144,7 @@ def main(order: dict[str, Any]) -> None:
         row |= {"one_device_steps_per_second": 1 / medians["one"], "cost": medians["many"] / medians["one"] - 1}
     row["moved"] = moved(setting, mesh)
     team.leave()
+    jax.distributed.shutdown()  # waits for the others, where there are any
     print(json.dumps(row), flush=True)
     os._exit(0)  # a compiled program that is still loaded may take long to let go
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from evergrad.checks import refuse_unless
 from evergrad.placing import mesh_for
-from evergrad.team import Alone, Team, join, leave_at_once, numbers_address
+from evergrad.team import LOST, Alone, Team, join, leave_at_once, numbers_address
 from evergrad.training.machine_options import Machines, machine_fields
 from evergrad.training.resolve import checked
 from evergrad.training.settings import default, flag
@@ -42,8 +42,7 @@ def muster(machines: Machines) -> Alone | Team:
     if machines.coordinator is None or machines.processes == 1:
         return Alone()
     id, size = machines.process_id, machines.processes
-    lost = lambda message, code: leave_at_once(_and_then(message), code)  # noqa: E731
-    team = join(machines.coordinator, id, size, machines.join_timeout, lost)
+    team = join(machines.coordinator, id, size, machines.join_timeout, _leave)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         numbers_address(machines.coordinator),
@@ -55,8 +54,9 @@ def muster(machines: Machines) -> Alone | Team:
     return team
 
 
-def _and_then(message: str) -> str:
-    return f"{message}. Go on from the last checkpoint with `evergrad resume RUN`, with as many processes or fewer."
+def _leave(message: str, code: int) -> None:
+    resume = "Go on from the last checkpoint with `evergrad resume RUN`, with as many processes or fewer."
+    leave_at_once(f"{message}. {resume}" if code == LOST else message, code)
 
 
 def make_mesh(machines: Machines, team: Alone | Team) -> Any:
