@@ -19,10 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from machine import machine
 from rich.console import Console
 
 from evergrad.checkpoint import Checkpoints
+from evergrad.machine import machine
 from evergrad.training.build import make_job
 from evergrad.training.display import Display
 from evergrad.training.folder import create

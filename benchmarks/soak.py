@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from machine import machine
+from evergrad.machine import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 
