@@ -7,6 +7,7 @@ from evergrad.cli.evaluate import evaluate
 from evergrad.cli.export import export
 from evergrad.cli.info import info
 from evergrad.cli.lab import lab_app
+from evergrad.cli.paper import paper_app
 from evergrad.cli.resume import resume
 from evergrad.cli.sample import sample
 from evergrad.cli.streams import app as streams_app
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(streams_app, name="streams")
 app.add_typer(lab_app, name="lab")
+app.add_typer(paper_app, name="paper")
 for command in (resume, evaluate, sample, compare, info, export):
     app.command()(command)
 

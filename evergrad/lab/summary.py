@@ -25,11 +25,11 @@ def summarise(noise: Noise, *, smallest: float = 0.0) -> dict[str, Any]:
         "bias_z": noise.bias_z(),
         "repetitions": len(cosines),
         "steps_kept": int(kept.sum()),
-        "curve": _curve(cosines, kept),
+        "curve": curve(cosines, kept),
     }
 
 
-def _curve(cosines, kept):
+def curve(cosines: np.ndarray, kept: np.ndarray) -> dict[str, list[float]]:
     """Mean and standard deviation over repetitions, both averaged over stretches of steps."""
     steps = len(kept)
     length = max(1, -(-steps // POINTS))
