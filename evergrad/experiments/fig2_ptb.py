@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from evergrad.paper.claims import Claim, against_released, at_the_end, better
+from evergrad.paper.claims import NEW, Claim, against_released, at_the_end, better
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
 from evergrad.paper.figures import learning_curves
 from evergrad.paper.plan import Line, Plan
@@ -111,7 +111,7 @@ class CharPtb(Experiment):
         claims = [
             *against_released(result, OURS, curves, steps, **unit),
             better(result, OK, KF, said="1.74 against 1.82", **unit),
-            better(result, OURS, KF, said="ours", **unit),
+            better(result, OURS, KF, said=NEW, **unit),
             better(result, OURS, TBPTT_25, said="matches, and converges faster early", margin=0.02, **unit),
             *(table_claims(result, PUBLISHED, FULL[0]) if comparable else []),
         ]

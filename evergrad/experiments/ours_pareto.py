@@ -3,7 +3,7 @@
 from typing import Any
 
 from evergrad.experiments import fig3_noise
-from evergrad.paper.claims import Claim, judged
+from evergrad.paper.claims import NEW, Claim, judged
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
 
 STEPS = {"quick": 40, "desk": 300, "full": 1000}
@@ -149,7 +149,7 @@ def _claims(which, found):
         if one in points and two in points:
             first, second = points[one]["error"], points[two]["error"]
             ours = f"{first:.3g} against {second:.3g}, at {_share(points, one, two)} of the multiply-adds"
-            claims.append(Claim(f"{SUBJECTS[which]}: {one} is {what}", "ours", ours, judged(first < second)))
+            claims.append(Claim(f"{SUBJECTS[which]}: {one} is {what}", NEW, ours, judged(first < second)))
     return claims
 
 

@@ -21,8 +21,16 @@ img { max-width: 100%; height: auto; background: white; }
 figure { margin: 1.5rem 0; } figcaption, .small { font-size: .875rem; opacity: .85; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884; vertical-align: top; }
-.yes { color: #006d5b; } .no { color: #b23b00; font-weight: 700; } .open { color: #666; }
-@media (prefers-color-scheme: dark) { .yes { color: #5fd3bc; } .no { color: #ff9d66; } .open { color: #aaa; } }
+.claims td:last-child { white-space: nowrap; }
+.yes td:last-child { color: #006d5b; } .no td:last-child { color: #b23b00; font-weight: 700; } .open td:last-child { color: #666; }
+@media (prefers-color-scheme: dark) {
+  .yes td:last-child { color: #5fd3bc; } .no td:last-child { color: #ff9d66; } .open td:last-child { color: #aaa; }
+}
+@media (max-width: 40rem) {
+  .claims, .claims tbody, .claims tr, .claims td { display: block; } .claims th { display: none; }
+  .claims tr { border-bottom: 1px solid #8888; padding: .5rem 0; } .claims td { border: 0; padding: 0; }
+  .claims td:first-child { font-weight: 600; } .claims td:nth-child(2)::before, .claims td:nth-child(3)::before { content: attr(data-name) ": "; opacity: .7; }
+}
 details { margin: 1rem 0; } summary { cursor: pointer; }
 nav a { display: inline-block; margin-right: 1rem; }
 """
@@ -62,9 +70,9 @@ def _contents(parts):
 def _summary(claims: list[Claim]) -> str:
     counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in _SIGNS}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    failed = [claim for claim in claims if claim.verdict == NO]
+    failed = [claim for claim in claims if claim.verdict == NO]  # ours and the paper's
     plain = "".join(f"<li>{escape(c.what)}: paper {escape(c.paper)}, ours {escape(c.ours)}</li>" for c in failed)
-    listed = f"<p>What did not reproduce:</p><ul>{plain}</ul>" if failed else ""
+    listed = f"<p>What did not reproduce, or hold:</p><ul>{plain}</ul>" if failed else ""
     return f"<p><strong>{words}.</strong></p>{listed}"
 
 
@@ -86,15 +94,18 @@ def _notes(result):
 
 
 def _claims(claims):
+    """A table, which on a narrow screen becomes a list."""
     if not claims:
         return ""
-    rows = "".join(
-        f"<tr><td>{escape(c.what)}</td><td>{escape(c.paper)}</td><td>{escape(c.ours)}</td>"
-        f'<td class="{_SIGNS[c.verdict][1]}">{_SIGNS[c.verdict][0]} {c.verdict}</td></tr>'
-        for c in claims
-    )
-    head = "<tr><th>claim</th><th>paper</th><th>ours, at the same data</th><th>verdict</th></tr>"
-    return f'<div class="wide"><table>{head}{rows}</table></div>'
+    names = ("claim", "paper", "ours, at the same data", "verdict")
+    rows = ""
+    for c in claims:
+        sign, kind = _SIGNS[c.verdict]
+        cells = (c.what, c.paper, c.ours, f"{sign} {c.verdict_in_words}")
+        shown = (f'<td data-name="{name}">{escape(cell)}</td>' for name, cell in zip(names, cells, strict=True))
+        rows += f'<tr class="{kind}">{"".join(shown)}</tr>'
+    head = "".join(f"<th>{name}</th>" for name in names)
+    return f'<table class="claims"><tr>{head}</tr>{rows}</table>'
 
 
 def _picture(folder: Path, picture: Picture) -> str:
