@@ -13,15 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evergrad import driver
 from evergrad.estimators import KF, OK, Estimator
-from evergrad.lab.noise import drive, inner
+from evergrad.lab.noise import drive, inner, start
 from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
 from evergrad.low_rank import inclusion
 from evergrad.model import Model, encode
 from evergrad.tasks.base import Data
 
-DRAWS = 64
+DRAWS = 256  # with sampling the noise is rare and large, so fewer may miss it
 _DENSE = 1 << 26
 
 
@@ -39,7 +38,7 @@ def injected(
     """Of the first stream of `data` [T, B], at `places` spread over its steps. An estimator without noise gives 0."""
     data = jax.tree.map(lambda a: a[:, :1], data)
     block = max(1, estimator.window)
-    state = driver.start(model, estimator, 1, key)
+    state = start(model, estimator, 1, key)
     length = max(block + 1, (len(data.reset) - 1) // places)
     measured, bounds = [], []
     for place in range(min(places, max(1, (len(data.reset) - 1) // length))):
@@ -92,6 +91,7 @@ def _advanced(estimator, state, data):
     return drive(estimator, state, data, None, lambda state, results, t, gradient: (state, results))[0]
 
 
+@eqx.filter_jit
 def _at_fold(estimator, model, state, following):
     """The influence of the one stream, and what comes next: the oldest of the window, or the step that follows."""
     carried = jax.tree.map(lambda a: a[0], state.track.carried)

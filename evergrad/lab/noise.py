@@ -87,11 +87,10 @@ def measure(
     steps, batch = data.reset.shape
     probe_key, *keys = jax.random.split(key, len(estimators) + 1)
     probes = _probes(model, probe_key)
-    start = lambda estimator, key: driver.start(model, estimator, batch, key)  # noqa: E731
     reference = exact(model, steps)
-    true_state = start(reference, probe_key)
+    true_state = start(model, reference, batch, probe_key)
     states = {
-        name: eqx.filter_vmap(lambda key, e=e: start(e, key))(jax.random.split(key, _draws(e, repetitions)))
+        name: _started(model, e, batch, jax.random.split(key, _draws(e, repetitions)))
         for (name, e), key in zip(estimators.items(), keys, strict=True)
     }
     parts: dict[str, list[Any]] = {name: [] for name in estimators}
@@ -114,6 +113,7 @@ def _weights(tree):
     return eqx.filter(tree, eqx.is_inexact_array)
 
 
+@eqx.filter_jit
 def _probes(model, key):
     """Random signs, of norm one."""
     leaves, form = jax.tree.flatten(_weights(model.cell))
@@ -144,6 +144,15 @@ def drive(estimator: Estimator, state: Any, data: Data, results: Any, consume: C
         estimator, state, Sequence(data), first, len(data.reset), keep=keep, results=results, consume=consume
     )
     return state, results
+
+
+start = eqx.filter_jit(driver.start)
+
+
+@eqx.filter_jit
+def _started(model, estimator, batch, keys):
+    """A state for each repetition."""
+    return eqx.filter_vmap(lambda key: driver.start(model, estimator, batch, key))(keys)
 
 
 @eqx.filter_jit
