@@ -76,6 +76,8 @@ class NoiseFigures(Experiment):
 
     def section(self, result, reference):
         found = result.measured
+        if not found:
+            return Section(remarks=["Not measured yet: the training is not done."])
         pictures = [_along("figA2", "Figure A.2: untrained, PTB, 256 units", found["figA2"]["estimators"])]
         pictures += [_sizes(found["figA5"])]
         for key, (title, *_) in PANELS.items():
@@ -110,7 +112,7 @@ def _trained(plan, key, run, spelt, *, large):
 
     def measure():
         subject = of_run(plan.path(run), steps=steps)
-        rows = noise_of(subject, _estimators(plan, spelt), repetitions=repetitions, smallest=smallest)
+        rows = noise_of(subject, _estimators(plan, spelt), repetitions=repetitions, smallest=smallest, told=plan.check)
         return {"subject": subject.words, "estimators": rows}
 
     settings = {"run": run.id, "step": plan.reached(run), "steps": steps, "repetitions": repetitions, **spelt}
@@ -130,7 +132,12 @@ def _different_networks(plan, units, steps, networks):
         settings = resolve("text", {"units": units, "data": plan.data, "seed": seed})
         subject = untrained(settings, steps=steps)
         found = measure(
-            subject.model, _estimators(plan, UNTRAINED), subject.data, repetitions=1, key=jax.random.key(seed)
+            subject.model,
+            _estimators(plan, UNTRAINED),
+            subject.data,
+            repetitions=1,
+            key=jax.random.key(seed),
+            told=plan.check,
         )
         for label, noise in found.items():
             cosines[label].append(noise.cosines()[0])

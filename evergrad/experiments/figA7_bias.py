@@ -32,7 +32,11 @@ class Bias(Experiment):
 
     def section(self, result, reference):
         figure = learning_curves(
-            result, x="steps", y="string length T learned (symbols)", released=[], released_label=""
+            result,
+            x="steps (each one symbol of 16 or 256 streams)",
+            y="string length T learned (symbols)",
+            released=[],
+            released_label="",
         )
         unit = {"higher": True, "digits": 1, "unit": "length"}
         claims = [

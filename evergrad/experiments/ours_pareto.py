@@ -68,7 +68,7 @@ def _of(plan, which, run) -> dict[str, Any]:
         def measure(spelt=spelt):
             nonlocal subject
             subject = subject or of_run(plan.path(run), steps=steps)
-            return _points(subject, spelt, repetitions)
+            return _points(subject, spelt, repetitions, plan.check)
 
         slug = "".join(c if c.isalnum() else "-" for c in family)
         points |= plan.measured(f"ours-{which}-{slug}", settings, measure)
@@ -79,12 +79,12 @@ def _of(plan, which, run) -> dict[str, Any]:
     }
 
 
-def _points(subject, spelt, repetitions):
+def _points(subject, spelt, repetitions, told):
     from evergrad.lab.report import noise_of
     from evergrad.lab.subject import parse_estimator
 
     estimators = {text: parse_estimator(text) for text in spelt}
-    rows = noise_of(subject, estimators, repetitions=repetitions, with_injected=False)
+    rows = noise_of(subject, estimators, repetitions=repetitions, with_injected=False, told=told)
     return {
         text: {"error": row["relative_error"], "multiply_adds": row["multiply_adds"], "cosine": row["cosine"]}
         for text, row in rows.items()

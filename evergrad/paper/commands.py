@@ -1,6 +1,8 @@
 """What `evergrad paper` does."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -30,32 +32,36 @@ def check_folder(path: Path | None, option: str) -> None:
 def run(plan: Plan, names: list[str], console: Console) -> bool:
     """Trains, measures and writes results. False if a signal stopped it: what there is, is written all the same."""
     experiments = [experiment(name) for name in names]
+    so_far = lambda: [_write(plan, each, _measured_before(plan, each)) for each in experiments if each.lines(plan)]  # noqa: E731
     try:
-        _train(plan, experiments, console)
+        _train(plan, experiments, console, so_far)
         for each in experiments:
-            _finish(plan, each, each.measure(plan))
+            _write(plan, each, each.measure(plan))
+            plan.say(f"{each.name}: results in {place(plan, each.name)}")
     except Stopped:
-        for each in experiments:
-            if not (place(plan, each.name) / "result.json").exists() and each.lines(plan):
-                _finish(plan, each, {})
+        so_far()
         return False
     return True
 
 
-def _train(plan: Plan, experiments: list[Experiment], console: Console) -> None:
+def _train(plan: Plan, experiments: list[Experiment], console: Console, told: Callable[[], Any]) -> None:
     """Until nothing more is asked for: a choice among finished runs may ask for others."""
     while True:
         runs = [run for each in experiments for line in each.lines(plan) for run in line.runs()]
         if not needed(plan, runs):
             return
-        run_all(plan, runs, console)
+        run_all(plan, runs, console, told=told)
 
 
-def _finish(plan: Plan, each: Experiment, measured: dict) -> None:
+def _write(plan: Plan, each: Experiment, measured: dict[str, Any]) -> None:
     from evergrad.machine import machine
 
     write(plan, each.name, each.lines(plan), measured, machine())
-    plan.say(f"{each.name}: results in {place(plan, each.name)}")
+
+
+def _measured_before(plan: Plan, each: Experiment) -> dict[str, Any]:
+    folder = place(plan, each.name)
+    return Result(folder).measured if (folder / "result.json").exists() else {}
 
 
 def report(results: Path, reference: Path | None) -> tuple[Path, int]:

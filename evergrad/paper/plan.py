@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,16 +108,13 @@ class Plan:
 
     def measured(self, name: str, settings: dict[str, Any], measure: Callable[[], Any]) -> Any:
         """A measurement, made unless it was made before with the same settings."""
-        import time
-
         path = self.out / "measured" / self.budget / f"{name}.json"
         settings = json.loads(json.dumps(settings))
         if path.exists():
             document = json.loads(path.read_text("utf-8"))
             if document["settings"] == settings:
                 return document["result"]
-        if self.stop.signal is not None:
-            raise Stopped
+        self.check()
         self.say(f"measuring {name}")
         started = time.monotonic()
         result = measure()
@@ -124,6 +122,11 @@ class Plan:
         write_whole(path, json.dumps(document, ensure_ascii=False) + "\n")
         self.say(f"measured {name} in {document['seconds']:.0f} s")
         return result
+
+    def check(self, *_: Any) -> None:
+        """Raises Stopped if a signal has come; long measurements call it now and then."""
+        if self.stop.signal is not None:
+            raise Stopped
 
     def measured_seconds(self, experiment: str) -> float:
         """What the measurements of an experiment have taken."""

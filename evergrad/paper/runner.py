@@ -6,14 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from evergrad.checks import InputError
-from evergrad.paper.plan import Plan, Run, Stopped
+from evergrad.paper.plan import Plan, Run
 from evergrad.training.folder import open_run
 
 _LOOK = 0.5  # seconds from one look at the children to the next
@@ -34,8 +34,8 @@ def needed(plan: Plan, runs: Iterable[Run]) -> list[Run]:
     return [run for run in longest.values() if not plan.finished(run)]
 
 
-def run_all(plan: Plan, runs: Iterable[Run], console: Console) -> None:
-    """Brings all runs to their end. Raises Stopped when a signal came: the children have then made checkpoints."""
+def run_all(plan: Plan, runs: Iterable[Run], console: Console, *, told: Callable[[], None] = lambda: None) -> None:
+    """Brings all runs to their end; `told` after each. Raises Stopped when a signal came, with checkpoints made."""
     waiting = needed(plan, runs)
     if not waiting:
         return
@@ -53,9 +53,9 @@ def run_all(plan: Plan, runs: Iterable[Run], console: Console) -> None:
                     if child.process.poll() is not None:
                         del children[slot]
                         _ended(plan, child, watch)
+                        told()
                 watch.look([child.run for child in children.values()])
-                if plan.stop.signal is not None:
-                    raise Stopped
+                plan.check()
         finally:
             _stop(children.values())
 
@@ -108,8 +108,7 @@ def _wait_for_another(plan, path: Path):
     if folder.is_locked():
         plan.say(f"another process is working on {path}: waiting for it")
     while folder.is_locked():
-        if plan.stop.signal is not None:
-            raise Stopped
+        plan.check()
         time.sleep(_LOOK)
 
 
