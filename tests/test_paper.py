@@ -258,6 +258,7 @@ def test_lemma_2_as_the_paper_prints_it_is_wrong(monkeypatch):
 def test_the_command_line(tmp_path):
     listed = succeed("paper", "list")
     assert all(name in listed for name in (*EXPERIMENTS, *BUDGETS))
+    assert "200,000" in succeed("paper", "list", "--budget", "desk")
     output = succeed("paper", "run", "lemma2", "--out", tmp_path)
     assert "report.html" in output
     assert "1 experiment" in succeed("paper", "report", "--out", tmp_path)

@@ -17,27 +17,27 @@ Reference = Annotated[Path | None, typer.Option(help="Folder with the released c
 
 
 @paper_app.command("list")
-def list_() -> None:
-    """The experiments by name.
+def list_(
+    budget: Annotated[str | None, typer.Option(help="Show what this budget trains: lines, steps and seeds.")] = None,
+) -> None:
+    """The experiments by name; with --budget, what they train.
 
-    Example: evergrad paper list
+    Example: evergrad paper list --budget desk
     """
     with explained():
         from rich.console import Console
-        from rich.table import Table
 
-        from evergrad.experiments import EXPERIMENTS, experiment
-        from evergrad.paper.plan import BUDGETS
+        from evergrad.paper import commands
 
-        table = Table()
-        for title in ("name", "what", "file"):
-            table.add_column(title)
-        for name, (file, _) in EXPERIMENTS.items():
-            table.add_row(name, experiment(name).title, f"evergrad/experiments/{file}.py")
         console = Console()
-        console.print(table)
-        for budget, text in BUDGETS.items():
-            console.print(f"--budget {budget}: {text}", highlight=False)
+        console = console if console.is_terminal else Console(width=160)
+        if budget is not None:
+            commands.check_budget(budget)
+            console.print(commands.table_of_lines(budget))
+            return
+        console.print(commands.table_of_experiments())
+        for name, text in commands.BUDGETS.items():
+            console.print(f"--budget {name}: {text}", highlight=False)
 
 
 @paper_app.command()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from evergrad.checks import InputError, refuse_unless
 from evergrad.experiments import EXPERIMENTS, experiment
@@ -13,6 +14,25 @@ from evergrad.paper.experiment import Experiment
 from evergrad.paper.plan import BUDGETS, Plan, Stopped
 from evergrad.paper.results import Result, place, write
 from evergrad.paper.runner import needed, run_all
+
+
+def table_of_experiments() -> Table:
+    table = Table("name", "what", "file")
+    for name, (file, _) in EXPERIMENTS.items():
+        table.add_row(name, experiment(name).title, f"evergrad/experiments/{file}.py")
+    return table
+
+
+def table_of_lines(budget: str) -> Table:
+    """What a budget trains; runs that experiments share are shown with each."""
+    table = Table("experiment", "line", "steps", "seeds", "units", "streams", title=f"--budget {budget}")
+    plan = Plan(budget, Path())
+    for name in EXPERIMENTS:
+        for line in experiment(name).lines(plan):
+            rate = f", rate {line.settings['learning_rate']:.2g}" if line.search else ""
+            sizes = (str(line.settings[size]) for size in ("units", "batch"))
+            table.add_row(name, line.label + rate, f"{line.steps:,}", str(line.seeds), *sizes)
+    return table
 
 
 def chosen(names: list[str]) -> list[str]:
