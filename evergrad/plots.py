@@ -16,7 +16,7 @@ from evergrad.training.folder import Folder, rows
 # Okabe and Ito's colours, told apart by people who see fewer of them; with line styles, also in grey
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", ">")
 _AXES = {
     "copy": ("bits per symbol", "length", "length T learned (symbols)"),
     "text": ("bits per character", "valid_bpc", "validation (bits per character)"),

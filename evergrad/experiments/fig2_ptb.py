@@ -14,11 +14,11 @@ ESTIMATORS = {OURS: ours(8), OK: ok(8), KF: kf(8), TBPTT_5: tbptt(5), TBPTT_25: 
 
 FULL = (1_000_000, 5)
 SIZES = {  # steps, seeds
-    OURS: {"quick": (300, 2), "desk": (49_000, 2), "full": FULL},
-    OK: {"quick": (300, 1), "desk": (10_000, 1), "full": FULL},
-    KF: {"quick": (300, 1), "desk": (10_000, 1), "full": FULL},
-    TBPTT_5: {"quick": (300, 1), "desk": (49_000, 2), "full": FULL},
-    TBPTT_25: {"quick": (300, 1), "desk": (49_000, 2), "full": FULL},
+    OURS: {"quick": (1_000, 2), "desk": (49_000, 2), "full": FULL},
+    OK: {"quick": (1_000, 1), "desk": (10_000, 1), "full": FULL},
+    KF: {"quick": (1_000, 1), "desk": (10_000, 1), "full": FULL},
+    TBPTT_5: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
+    TBPTT_25: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
 }
 BEST = {"desk": (49_000, 1), "full": FULL}  # with the rate that the search has chosen
 SEARCH = {"desk": (10_000, 1), "full": (100_000, 1)}  # for each of the paper's four rates

@@ -16,7 +16,9 @@ def learning_curves(
     end = max((run["steps"] for line in result.lines() for run in line["runs"]), default=1)
     for i, (steps, values) in enumerate(released):
         kept = steps <= 1.05 * end
-        axes.plot(steps[kept], values[kept], color="0.6", linewidth=0.9, zorder=1, label=None if i else released_label)
+        if kept.any():
+            name = None if i else released_label
+            axes.plot(steps[kept], values[kept], color="0.6", linewidth=0.9, zorder=1, label=name)
     for i, line in enumerate(result.lines()):
         draw_line(axes, i, label(line), result.curves(line))
     axes.set_xlabel(x)
@@ -40,7 +42,7 @@ def draw_line(axes: Any, i: int, name: str, curves: list[Curve]) -> None:
     if not curves:
         return
     steps = max((curve[0] for curve in curves), key=len)
-    values = np.array([np.interp(steps, *curve, right=np.nan) for curve in curves])
+    values = np.array([np.interp(steps, *curve, left=np.nan, right=np.nan) for curve in curves])
     known = np.isfinite(values).any(axis=0)
     steps, values = steps[known], values[:, known]
     style = line_style(i)

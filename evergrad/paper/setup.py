@@ -57,7 +57,7 @@ _DIVISORS = {"units": 8, "batch": 8, "rank": 4, "copies": 4, "diagonal_rank": 4,
 
 def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:
     small = {name: max(1, settings[name] // by) for name, by in _DIVISORS.items() if settings.get(name)}
-    every = {"valid_every": 1000} if "valid_every" in settings else {}
+    every = {"valid_every": 250} if "valid_every" in settings else {}
     small |= {"batch": max(4, small["batch"]), "report": 250, "learning_rate": 10 * settings["learning_rate"]}
     return settings | small | every
 
