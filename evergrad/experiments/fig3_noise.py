@@ -5,6 +5,7 @@ which is what can be afforded. Texts are read without resets; copy strings have 
 steps whose exact gradient is below 1e-4 are left out, as in the paper.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -90,14 +91,11 @@ def _estimators(plan: Plan, spelt: dict[str, str]) -> dict[str, Any]:
     from evergrad.lab.subject import parse_estimator
 
     made = {label: parse_estimator(text) for label, text in spelt.items()}
-    if plan.quick:  # ranks must stay below the few regressors of the shrunk networks
-        made = {k: type(e)(**_halved(e)) for k, e in made.items()}
-    return made
+    return {label: type(e)(**_fewer(e)) for label, e in made.items()} if plan.quick else made
 
 
-def _halved(estimator):
-    import dataclasses
-
+def _fewer(estimator):
+    """Ranks that stay below the few regressors of the networks of a quick budget."""
     small = {f.name: getattr(estimator, f.name) for f in dataclasses.fields(estimator)}
     return {k: max(1, v // 4) if k in ("rank", "copies") and v > 2 else v for k, v in small.items()}
 
@@ -112,7 +110,14 @@ def _trained(plan, key, run, spelt, *, large):
 
     def measure():
         subject = of_run(plan.path(run), steps=steps)
-        rows = noise_of(subject, _estimators(plan, spelt), repetitions=repetitions, smallest=smallest, told=plan.check)
+        rows = noise_of(
+            subject,
+            _estimators(plan, spelt),
+            repetitions=repetitions,
+            smallest=smallest,
+            with_injected=not plan.quick or key == "fig3",
+            told=plan.check,
+        )
         return {"subject": subject.words, "estimators": rows}
 
     settings = {"run": run.id, "step": plan.reached(run), "steps": steps, "repetitions": repetitions, **spelt}
