@@ -247,6 +247,15 @@ def test_lemma_2(plan):
     plt.close("all")
 
 
+def test_nothing_is_judged_where_networks_are_shrunk(tmp_path):
+    for budget in ("quick", "desk"):
+        plan = Plan(budget, tmp_path, say=lambda text: None)
+        lines = [line for line in fig1_copy.lines(plan) if not line.search]
+        result_of(plan, lines, {line.label: {10: 1.0, 50_000: 40.0 - i} for i, line in enumerate(lines)})
+        page = commands.report(tmp_path / "results" / budget, None)[0].read_text()
+        assert ("✓ reproduced" in page) == (budget == "desk")
+
+
 def test_lemma_2_as_the_paper_prints_it_is_wrong(monkeypatch):
     right = lemma2.target
     monkeypatch.setattr(lemma2, "target", lambda x, y: right(x, y) + lemma2.product(y[0], x[1], x[1] - x[2]))

@@ -29,6 +29,7 @@ def approximator(x, y, n, sign):
 
 class TensorLemma(Experiment):
     name, title = "lemma2", "Lemma 2: no best rank-2 approximator of a tensor"
+    shrinks = False
 
     def measure(self, plan):
         settings = {"size": SIZE, "seed": SEED, "places": PLACES[plan.budget]}

@@ -56,7 +56,7 @@ def against_released(
                 f"{label} at {step:,} steps: {unit} in the released runs' range, or better",
                 f"{low:.{digits}f}–{high:.{digits}f} ({len(theirs)} released runs)",
                 spread(ours, digits) if ours else f"ran to {result.reached(label):,} steps",
-                judged(bool(good)) if ours and result.budget != "quick" else OPEN,
+                judged(bool(good)) if ours else OPEN,
             )
         )
     return claims
@@ -73,8 +73,7 @@ def better(
         return Claim(what, said, "not run", OPEN)
     ahead = (np.mean(one) - np.mean(two)) * (1 if higher else -1)
     ours = f"{spread(one, digits)} against {spread(two, digits)} {unit} at {step:,} steps"
-    verdict = judged(bool(ahead >= -margin if margin else ahead > 0))
-    return Claim(what, said, ours, OPEN if result.budget == "quick" else verdict)
+    return Claim(what, said, ours, judged(bool(ahead >= -margin if margin else ahead > 0)))
 
 
 def at_the_end(

@@ -43,6 +43,7 @@ class Experiment(abc.ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    shrinks: ClassVar[bool] = True  # at the quick budget, where nothing is then judged
 
     def lines(self, plan: Plan) -> list[Line]:
         """What to train. Asked again when all of it is done: a choice may depend on the results."""

@@ -82,7 +82,7 @@ def _section(experiment: Experiment, result: Result, section: Section) -> str:
     remarks = "".join(f'<p class="small">{escape(text)}</p>' for text in [*section.remarks, *_notes(result)])
     shrunk = "<p><em>Networks, ranks and horizons are shrunk at this budget: the labels name the paper's.</em></p>"
     return (
-        f'<h2 id="{experiment.name}">{escape(experiment.title)}</h2>{shrunk if result.budget == "quick" else ""}'
+        f'<h2 id="{experiment.name}">{escape(experiment.title)}</h2>{shrunk if result.budget == "quick" and experiment.shrinks else ""}'
         f"{_claims(section.claims)}{pictures}{grids}{remarks}{_settings(result)}"
     )
 
