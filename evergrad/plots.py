@@ -10,17 +10,35 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from evergrad.checks import refuse_unless
+from evergrad.files import written_whole
 from evergrad.training.folder import Folder, rows
 
 # Okabe and Ito's colours, told apart by people who see fewer of them; with line styles, also in grey
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STYLES = ("-", "--", "-.", ":")
+_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", ">")
 _AXES = {
     "copy": ("bits per symbol", "length", "length T learned (symbols)"),
     "text": ("bits per character", "valid_bpc", "validation (bits per character)"),
     "series": ("squared error (standardised)", "relative_error", "error / error of persistence"),
 }
 _MARK = {"Software": "evergrad"}
+
+
+def line_style(i: int) -> dict[str, Any]:
+    """Colour and line style of the i-th line of a picture."""
+    return {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _STYLES[i % len(_STYLES)]}
+
+
+def marker(i: int) -> str:
+    return _MARKERS[i % len(_MARKERS)]
+
+
+def save(figure: Any, path: Path) -> None:
+    """As PNG, whole or not at all, with our mark in it."""
+    with written_whole(path) as beside:
+        figure.savefig(beside, dpi=120, format="png", metadata=_MARK)
+    plt.close(figure)
 
 
 def plot_run(folder: Folder) -> None:
@@ -45,9 +63,9 @@ def _plot(runs: Sequence[tuple[str, str, list[dict[str, Any]]]], path: Path) -> 
     for axes, name in ((top, "loss"), (bottom, figure)):
         for i, (label, _, found) in enumerate(runs):
             points = [(row["step"], row[name]) for row in found if row.get(name) is not None]
-            style = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _STYLES[i % len(_STYLES)]}
-            marker = "o" if len(points) < 30 else None
-            axes.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3, **style) if points else None
+            dot = "o" if len(points) < 30 else None
+            style = {"label": label, "marker": dot, "markersize": 3} | line_style(i)
+            axes.plot(*zip(*points, strict=True), **style) if points else None
         axes.grid(alpha=0.3)
     if figure == "relative_error":
         bottom.axhline(1, color="grey", linewidth=1, label="persistence")
@@ -57,7 +75,4 @@ def _plot(runs: Sequence[tuple[str, str, list[dict[str, Any]]]], path: Path) -> 
     pictures.align_ylabels()
     handles, labels = bottom.get_legend_handles_labels()
     pictures.legend(handles, labels, loc="outside upper center", ncols=min(3, len(labels)))
-    temporary = path.with_name(f".{path.name}.new")
-    pictures.savefig(temporary, dpi=120, format="png", metadata=_MARK)
-    plt.close(pictures)
-    temporary.replace(path)
+    save(pictures, path)

@@ -12,6 +12,7 @@ import pytest
 from tests.training_helpers import COPY_OK, TEXT_KTP, environment, evergrad, reports, succeed, write_series
 
 HELPED = ["", "train", "train copy", "train text", "train series", "resume", "evaluate", "sample", "compare", "info"]
+HELPED += ["lab", "lab noise", "paper", "paper list", "paper run", "paper report"]
 
 
 def help_of(words):

@@ -9,6 +9,8 @@ from evergrad.cli.evaluate import evaluate
 from evergrad.cli.export import export
 from evergrad.cli.import_model import import_app
 from evergrad.cli.info import info
+from evergrad.cli.lab import lab_app
+from evergrad.cli.paper import paper_app
 from evergrad.cli.plan import plan
 from evergrad.cli.resume import resume
 from evergrad.cli.sample import sample
@@ -24,6 +26,8 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(import_app, name="import")
 app.add_typer(streams_app, name="streams")
+app.add_typer(lab_app, name="lab")
+app.add_typer(paper_app, name="paper")
 bench_app.command()(scale)
 app.add_typer(bench_app, name="bench")
 for command in (resume, evaluate, sample, compare, info, export, plan):

@@ -71,9 +71,10 @@ def _hush_orbax() -> None:
 
 def _exit_code(error: Exception) -> int | None:
     from evergrad.checkpoint import CheckpointError
+    from evergrad.paper.runner import FailedRun
     from evergrad.training.divergence import Diverged
 
-    return 1 if isinstance(error, CheckpointError) else 3 if isinstance(error, Diverged) else None
+    return 1 if isinstance(error, CheckpointError | FailedRun) else 3 if isinstance(error, Diverged) else None
 
 
 def _leave(message: str, code: int) -> None:

@@ -1,0 +1,89 @@
+"""`evergrad lab`: estimators measured."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evergrad.cli.errors import explained
+
+lab_app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure estimators.\n\nExample: evergrad lab noise --units 16 --steps 100 --repetitions 5 --out noise",
+)
+_ESTIMATORS = ["ok:rank=8,window=16", "ok:rank=8,window=0,mix=signs", "kf:copies=8", "tbptt:horizon=25"]
+
+
+@lab_app.callback()
+def lab() -> None:
+    """Measure estimators."""
+
+
+@lab_app.command()
+def noise(
+    run: Annotated[
+        Path | None, typer.Argument(help="Folder of a run: its model and its data.", metavar="[RUN]")
+    ] = None,
+    task: Annotated[str, typer.Option(help="Without a RUN: copy or text, for an untrained network.")] = "copy",
+    cell: Annotated[str, typer.Option(help="Without a RUN: its cell.")] = "rhn",
+    units: Annotated[int, typer.Option(help="Without a RUN: its size.", min=1)] = 64,
+    length: Annotated[int, typer.Option(help="Without a RUN: length of the copy strings.", min=1)] = 10,
+    data: Annotated[str | None, typer.Option(help="Without a RUN: the text.")] = None,
+    estimator: Annotated[
+        list[str], typer.Option(help="name:parameter=value,…; may be given several times.", metavar="NAME:...")
+    ] = _ESTIMATORS,
+    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=2)] = 1000,
+    repetitions: Annotated[int, typer.Option(help="Draws of each estimator.", min=2)] = 20,
+    batch: Annotated[int, typer.Option(help="Streams.", min=1)] = 1,
+    smallest: Annotated[float, typer.Option(help="Steps with a smaller exact gradient show no cosine.", min=0)] = 1e-4,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for noise.json and noise.png.")] = Path("noise"),
+) -> None:
+    """How far estimates are from the exact gradient: bias (a z-score over random directions; above 4 is no chance), squared error,
+    cosine, the noise that a step injects into the influence and the estimator's own bound on it.
+
+    Example: evergrad lab noise --units 16 --steps 100 --repetitions 5 --estimator ok:rank=2 --estimator kf --out noise
+    """
+    with explained():
+        _noise(run, (task, cell, units, length, data), estimator, steps, repetitions, batch, smallest, seed, out)
+
+
+def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out):
+    import json
+
+    from rich.console import Console
+
+    from evergrad.files import write_whole
+    from evergrad.lab import subject
+    from evergrad.lab.report import noise_of
+    from evergrad.lab.summary import plot, table
+    from evergrad.machine import machine
+    from evergrad.plots import check_may_write
+
+    estimators = {name: subject.parse_estimator(name) for name in names}
+    check_may_write(out / "noise.png")
+    if run is None:
+        chosen = subject.untrained(_settings(*untrained, seed), steps=steps, batch=batch)
+    else:
+        chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    console = Console()
+    console = console if console.is_terminal else Console(width=160)
+    with console.status("the exact gradient") as status:
+        told = lambda name, _: status.update(f"{name} done")  # noqa: E731
+        rows = noise_of(chosen, estimators, repetitions=repetitions, smallest=smallest, seed=seed, told=told)
+    settings = {"subject": chosen.words, "steps": steps, "repetitions": repetitions, "batch": batch}
+    settings |= {"smallest": smallest, "seed": seed} | machine()
+    document = {"settings": settings, "estimators": rows}
+    write_whole(out / "noise.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    plot(chosen.words, rows, out / "noise.png")
+    console.print(table(f"{chosen.words}; {steps:,} steps, {repetitions} repetitions", rows))
+    console.print(f"results: {out / 'noise.json'}, {out / 'noise.png'}")
+
+
+def _settings(task, cell, units, length, data, seed):
+    from evergrad.names import refuse_unknown
+    from evergrad.training.resolve import resolve
+
+    refuse_unknown("task", task, ("copy", "text"))
+    own = {"copy": {"length": length}, "text": {"data": data}}[task]
+    return resolve(task, {"cell": cell, "units": units, "seed": seed} | own)

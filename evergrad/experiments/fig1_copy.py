@@ -1,0 +1,62 @@
+"""Figure 1: the copy task, RHN 128, 16 streams. 16-OK against 16-KF-RTRL-AVG and TBPTT-50 and -80, and OK with a window."""
+
+from evergrad.paper.claims import NEW, against_released, at_the_end, better
+from evergrad.paper.experiment import Experiment, Picture, Section
+from evergrad.paper.figures import learning_curves
+from evergrad.paper.plan import Line, Plan
+from evergrad.paper.results import released
+from evergrad.paper.setup import COPY, kf, line, ok, ours, tbptt, with_rates
+
+OURS, OK, KF, TBPTT_50, TBPTT_80 = "16-OK, window 16 (ours)", "16-OK", "16-KF-RTRL-AVG", "TBPTT-50", "TBPTT-80"
+ESTIMATORS = {OURS: ours(16), OK: ok(16), KF: kf(16), TBPTT_50: tbptt(50), TBPTT_80: tbptt(80)}
+
+FULL = (2_000_000, 5)
+SIZES = {  # steps, seeds
+    OURS: {"quick": (4_000, 2), "desk": (200_000, 3), "full": FULL},
+    OK: {"quick": (4_000, 1), "desk": (50_000, 1), "full": FULL},
+    KF: {"quick": (4_000, 1), "desk": (50_000, 1), "full": FULL},
+    TBPTT_50: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
+    TBPTT_80: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
+}
+SEARCH = {"full": (200_000, 1)}  # for each of the paper's four rates
+PUBLISHED = {OK: 42, KF: 32, TBPTT_50: 33, TBPTT_80: 33}
+RELEASED = "copy_ok_n128_r16_b16"
+
+
+def lines(plan: Plan) -> list[Line]:
+    found = [line(plan, label, COPY, estimator, SIZES[label]) for label, estimator in ESTIMATORS.items()]
+    if plan.budget in SEARCH:
+        for label, estimator in ESTIMATORS.items():
+            found += with_rates(plan, label, COPY, estimator, SIZES[label], SEARCH)
+    return found
+
+
+class CopyTask(Experiment):
+    name, title = "fig1", "Figure 1: copy task, 16 streams"
+
+    def lines(self, plan):
+        return lines(plan)
+
+    def section(self, result, reference):
+        curves = released(reference, RELEASED)
+        figure = learning_curves(
+            result,
+            x="steps (each one symbol of 16 streams)",
+            y="string length T learned (symbols)",
+            released=curves,
+            released_label="released 16-OK runs",
+        )
+        steps = [50_000, 100_000, 200_000, 500_000, 2_000_000]
+        unit = {"higher": True, "digits": 1, "unit": "length"}
+        claims = [
+            *against_released(result, OURS, curves, steps, **unit),
+            *against_released(result, OK, curves, steps[:2], **unit),
+            better(result, OK, KF, said="42 against 32", **unit),
+            better(result, OK, TBPTT_50, said="42 against 33", **unit),
+            better(result, OK, TBPTT_80, said="42 against 33", **unit),
+            better(result, OURS, KF, said=NEW, **unit),
+            better(result, OURS, TBPTT_50, said=NEW, **unit),
+            better(result, OURS, OK, said=NEW, margin=1.0, **unit),
+            *(at_the_end(result, label, n, FULL[0], tolerance=3, **unit) for label, n in PUBLISHED.items()),
+        ]
+        return Section([Picture("copy", figure, "Length learned; mean and range over seeds.")], claims)

@@ -1,0 +1,119 @@
+"""Figure 2 and Table 2: character-level Penn Treebank, RHN 256, 32 streams. 8-OK, 8-KF-RTRL-AVG, TBPTT-5 and -25."""
+
+from typing import Any
+
+from evergrad.paper.claims import NEW, Claim, against_released, at_the_end, better
+from evergrad.paper.experiment import Experiment, Grid, Picture, Section
+from evergrad.paper.figures import learning_curves
+from evergrad.paper.plan import Line, Plan
+from evergrad.paper.results import Result, released, value_at
+from evergrad.paper.setup import PTB, kf, line, ok, ours, tbptt, with_rates
+
+OURS, OK, KF, TBPTT_5, TBPTT_25 = "8-OK, window 16 (ours)", "8-OK", "8-KF-RTRL-AVG", "TBPTT-5", "TBPTT-25"
+ESTIMATORS = {OURS: ours(8), OK: ok(8), KF: kf(8), TBPTT_5: tbptt(5), TBPTT_25: tbptt(25)}
+
+FULL = (1_000_000, 5)
+SIZES = {  # steps, seeds
+    OURS: {"quick": (1_000, 2), "desk": (49_000, 2), "full": FULL},
+    OK: {"quick": (1_000, 1), "desk": (10_000, 1), "full": FULL},
+    KF: {"quick": (1_000, 1), "desk": (10_000, 1), "full": FULL},
+    TBPTT_5: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
+    TBPTT_25: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
+}
+BEST = {"desk": (49_000, 1), "full": FULL}  # with the rate that the search has chosen
+SEARCH = {"desk": (10_000, 1), "full": (100_000, 1)}  # for each of the paper's four rates
+SEARCHED = {"desk": (OURS, TBPTT_5, TBPTT_25), "full": tuple(ESTIMATORS)}
+PUBLISHED = {KF: (1.82, 1.77), OK: (1.74, 1.69), TBPTT_5: (1.78, 1.73), TBPTT_25: (1.73, 1.69)}  # valid, test
+RELEASED = "ptb_ok_n256_r8_b32"
+
+
+def lines(plan: Plan) -> list[Line]:
+    found = [line(plan, label, PTB, estimator, SIZES[label]) for label, estimator in ESTIMATORS.items()]
+    for label in SEARCHED.get(plan.budget, ()):
+        found += with_rates(plan, label, PTB, ESTIMATORS[label], BEST, SEARCH)
+    return found
+
+
+def held_out(plan: Plan, name: str, found: list[Line]) -> dict[str, Any]:
+    """Bits per character on the valid and test text at the end of every finished run, by its id."""
+    from evergrad.training.evaluation import evaluate
+    from evergrad.training.folder import open_run
+
+    figures = {}
+    for run in (run for each in found if not each.search for run in each.runs()):
+        if plan.finished(run) and not plan.diverged(run).exists():
+            step = plan.reached(run)
+            measure = lambda run=run: evaluate(open_run(plan.path(run)), None, steps=1)  # noqa: E731
+            figures[run.id] = plan.measured(f"{name}-heldout-{run.id}", {"step": step}, measure)
+    return figures
+
+
+def table_claims(result: Result, published: dict[str, tuple[float, float]], steps: int) -> list[Claim]:
+    """Both columns of a table of held-out bits per character."""
+
+    def read(label, which):
+        line = result.line(label)
+        figures = result.measured.get("held_out", {})
+        return [figures[run["id"]][which] for run in line["runs"] if run["id"] in figures] if line else []
+
+    same = {"tolerance": 0.01, "higher": False, "digits": 2, "unit": "bits per character"}
+    return [
+        at_the_end(result, label, value, steps, read=lambda w=w, label=label: read(label, w), what=f"{part} ", **same)
+        for label, both in published.items()
+        for part, w, value in zip(("valid", "test"), ("valid_bpc", "test_bpc"), both, strict=True)
+    ]
+
+
+def rate_grid(result: Result) -> list[Grid]:
+    """The search for a learning rate, as far as it has come."""
+    tried = result.lines(search=True)
+    if not tried:
+        return []
+    rates = sorted({each["settings"]["learning_rate"] for each in tried}, reverse=True)
+    rows = []
+    for name in dict.fromkeys(each["label"] for each in tried):
+        here = {each["settings"]["learning_rate"]: each for each in tried if each["label"] == name}
+        steps = max(each["steps"] for each in here.values())
+        ends = {rate: value_at(result.curves(each)[0], each["steps"]) for rate, each in here.items()}
+        rows.append((name, f"{steps:,}", *("–" if (v := ends.get(rate)) is None else f"{v:.3f}" for rate in rates)))
+    head = ("estimator", "steps", *(f"rate {rate:.2g}" for rate in rates))
+    title = "Choice of a learning rate among the paper's four: figure at the end of a short run, one seed"
+    return [Grid(title, head, rows)]
+
+
+def data_remark(result: Result) -> list[str]:
+    if result.document["data"] is None:
+        return ["No --data was given: this is the text that comes with Python, and the numbers cannot be compared."]
+    return []
+
+
+class CharPtb(Experiment):
+    name, title = "fig2", "Figure 2 and Table 2: character-level Penn Treebank, 32 streams"
+
+    def lines(self, plan):
+        return lines(plan)
+
+    def measure(self, plan):
+        return {"held_out": held_out(plan, self.name, self.lines(plan))}
+
+    def section(self, result, reference):
+        comparable = result.document["data"] is not None
+        curves = released(reference, RELEASED) if comparable else []
+        figure = learning_curves(
+            result,
+            x="steps (each one character of 32 streams)",
+            y="validation (bits per character)",
+            released=curves,
+            released_label="released 8-OK runs",
+        )
+        unit = {"higher": False, "digits": 2, "unit": "bits per character"}
+        steps = [19_000, 49_000, 99_000, 999_000]
+        claims = [
+            *against_released(result, OURS, curves, steps, **unit),
+            better(result, OK, KF, said="1.74 against 1.82", **unit),
+            better(result, OURS, KF, said=NEW, **unit),
+            better(result, OURS, TBPTT_25, said="matches, and converges faster early", margin=0.02, **unit),
+            *(table_claims(result, PUBLISHED, FULL[0]) if comparable else []),
+        ]
+        picture = Picture("ptb", figure, "Validation; mean and range over seeds.")
+        return Section([picture], claims, rate_grid(result), data_remark(result))

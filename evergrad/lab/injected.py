@@ -1,0 +1,159 @@
+"""The noise that one fold puts into the influence, and the least that the format allows.
+
+Nothing is built to measure it: ‖X‖² = E‖vX‖² for a vector v of random signs, and vG' is what an estimator's `gradient`
+gives. For the bound the influence is built once, where it fits.
+"""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from evergrad.estimators import KF, OK, Estimator
+from evergrad.lab.noise import drive, inner, start
+from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
+from evergrad.low_rank import inclusion
+from evergrad.model import Model, encode
+from evergrad.tasks.base import Data
+
+DRAWS = 256  # with sampling the noise is rare and large, so fewer may miss it
+_DENSE = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True)
+class Injected:
+    """Means over the places looked at; `measured` and `bound` are of a step, in units of the influence's ‖G‖²."""
+
+    measured: float
+    bound: float | None
+
+
+def injected(
+    model: Model, estimator: Estimator, data: Data, *, key: Array, places: int = 3, draws: int = DRAWS
+) -> Injected:
+    """Of the first stream of `data` [T, B], at `places` spread over its steps. An estimator without noise gives 0."""
+    data = jax.tree.map(lambda a: a[:, :1], data)
+    block = max(1, estimator.window)
+    state = start(model, estimator, 1, key)
+    length = max(block + 1, (len(data.reset) - 1) // places)
+    measured, bounds = [], []
+    for place in range(min(places, max(1, (len(data.reset) - 1) // length))):
+        stretch = jax.tree.map(lambda a, i=place: a[i * length : (i + 1) * length], data)
+        state = _advanced(estimator, state, stretch)
+        following = jax.tree.map(lambda a, i=place: a[(i + 1) * length, 0], data)
+        fold = _Fold(estimator, model.cell, *_at_fold(estimator, model, state, following))
+        noise, size = _noise(fold, jax.random.fold_in(key, place), draws)
+        measured.append(float(noise) / float(size) / block)
+        least = bound(fold)
+        bounds.append(None if least is None else least / float(size) / block)
+    return Injected(float(np.mean(measured)), None if None in bounds else float(np.mean(bounds)))
+
+
+class _Fold(eqx.Module):
+    """One stream's influence and the steps that are about to be folded into it, the oldest first."""
+
+    estimator: Estimator
+    cell: Any
+    carried: Any
+    memories: Memory
+
+    def before(self, v: Float[Array, " m"]) -> Any:
+        """v(PG' + Σ SF), exactly."""
+
+        def back(v, memory):
+            return transition(self.cell, memory).vecmat(v), v
+
+        left, deltas = jax.lax.scan(back, v, self.memories, reverse=True)
+        inside = pullback(self.cell, self.memories, deltas)
+        return jax.tree.map(jnp.add, inside, _contracted(self.estimator, self.carried, self.cell, left))
+
+    def after(self, v: Float[Array, " m"], key: Array) -> Any:
+        """The same as it is after the fold."""
+        if self.estimator.window:
+            carried = self.estimator.fold(self.carried, self.cell, self.memories, key)
+        else:
+            newest = jax.tree.map(lambda a: a[0], self.memories)
+            carried = self.estimator.step(self.carried, self.cell, newest, key)
+        return _contracted(self.estimator, carried, self.cell, v)
+
+
+def _contracted(estimator, carried, cell, v):
+    streams = jax.tree.map(lambda a: a[None], carried)
+    return estimator.gradient(streams, cell, v[None])
+
+
+@eqx.filter_jit
+def _advanced(estimator, state, data):
+    return drive(estimator, state, data, None, lambda state, results, t, gradient: (state, results))[0]
+
+
+@eqx.filter_jit
+def _at_fold(estimator, model, state, following):
+    """The influence of the one stream, and what comes next: the oldest of the window, or the step that follows."""
+    carried = jax.tree.map(lambda a: a[0], state.track.carried)
+    if estimator.window:
+        return carried, jax.tree.map(lambda a: a[: estimator.window, 0], state.track.memories)
+    _, memory = linearize(model.cell, state.hidden[0], encode(model.cell, following.x), following.reset)
+    return carried, jax.tree.map(lambda a: a[None], memory)
+
+
+@eqx.filter_jit
+def _noise(fold, key, draws):
+    """E‖G' − E G'‖² and ‖E G'‖²."""
+    m, dtype = initial_state(fold.cell).size, initial_state(fold.cell).dtype
+
+    def one(key):
+        sign_key, fold_key = jax.random.split(key)
+        v = jax.random.rademacher(sign_key, (m,), dtype)
+        exact = fold.before(v)
+        error = jax.tree.map(jnp.subtract, fold.after(v, fold_key), exact)
+        return inner(error, error), inner(exact, exact)
+
+    noise, size = jax.lax.map(one, jax.random.split(key, draws))
+    return noise.mean(), size.mean()
+
+
+def bound(fold: _Fold) -> float | None:
+    """What the fold's noise should be: for OK the optimum of Theorem 2, for KF that of the sign trick; else unknown."""
+    rows, weights = initial_state(fold.cell).size, fold.cell.weight.size if hasattr(fold.cell, "weight") else 0
+    if rows * weights > _DENSE:
+        return None
+    if isinstance(fold.estimator, OK):
+        return _optimum(fold)
+    if isinstance(fold.estimator, KF) and fold.estimator.diagonal_rank is None and not fold.estimator.window:
+        return _sign_trick(fold)
+    return None
+
+
+def _dense(fold):
+    rows = jnp.eye(initial_state(fold.cell).size, dtype=initial_state(fold.cell).dtype)
+    return np.asarray(eqx.filter_jit(lambda f: jax.lax.map(f.before, rows))(fold).weight, np.float64)
+
+
+def _optimum(fold):
+    """s₁²/k − s₂ over the singular values of all terms; for "truncate" the square of what is dropped."""
+    rank = fold.estimator.rank
+    terms = np.moveaxis(_dense(fold), 1, 0).reshape(fold.cell.weight.shape[0], -1)
+    squares = np.linalg.eigvalsh(terms @ terms.T)[::-1][: rank + len(fold.memories.alive)]
+    d = np.sqrt(np.maximum(squares, 0))
+    if fold.estimator.mix == "truncate":
+        return float((d[rank:] ** 2).sum())
+    p = np.asarray(inclusion(jnp.asarray(d, jnp.result_type(float)), rank), np.float64)
+    return float((d[p > 0] ** 2 * (1 / p[p > 0] - 1)).sum())
+
+
+def _sign_trick(fold):
+    """The cross terms of (u ⊗ HA) + (ĥ ⊗ D) with balanced factors: 2‖u ⊗ HA‖‖ĥ ⊗ D‖ + 2⟨u ⊗ HA, ĥ ⊗ D⟩, a copy's mean."""
+    u, a = fold.carried
+    one = KF(copies=1)
+    nothing = jax.tree.map(jnp.zeros_like, (u[:1], a[:, :1]))
+    fresh = _dense(_Fold(one, fold.cell, nothing, fold.memories))
+    total = 0.0
+    for c in range(len(u)):
+        old = _dense(_Fold(one, fold.cell, (u[c : c + 1], a[:, c : c + 1]), fold.memories)) - fresh
+        total += 2 * np.linalg.norm(old) * np.linalg.norm(fresh) + 2 * float((old * fresh).sum())
+    return total / len(u) ** 2

@@ -1,0 +1,40 @@
+"""`evergrad lab noise`: everything about the noise of some estimators on one subject."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from evergrad.cells.base import KroneckerCell
+from evergrad.estimators import Estimator
+from evergrad.lab.costs import multiply_adds
+from evergrad.lab.injected import injected
+from evergrad.lab.noise import measure
+from evergrad.lab.subject import Subject
+from evergrad.lab.summary import summarise
+
+
+def noise_of(
+    subject: Subject,
+    estimators: Mapping[str, Estimator],
+    *,
+    repetitions: int,
+    smallest: float = 0.0,
+    seed: int = 0,
+    with_injected: bool = True,
+    told: Callable[[str, int], None] = lambda name, steps: None,
+) -> dict[str, dict[str, Any]]:
+    """For each estimator: cosine, error, bias, injected noise and its bound, cost; plain numbers, for JSON."""
+    measure_key, injected_key = jax.random.split(jax.random.key(seed))
+    found = measure(subject.model, estimators, subject.data, repetitions=repetitions, key=measure_key, told=told)
+    rows = {}
+    for name, estimator in estimators.items():
+        row = summarise(found[name], smallest=smallest) | {"unbiased": estimator.unbiased}
+        cell = subject.model.cell
+        row["multiply_adds"] = multiply_adds(estimator, cell) if isinstance(cell, KroneckerCell) else None
+        row |= {"injected": None, "bound": None}
+        if with_injected and estimator.horizon is None:
+            fold = injected(subject.model, estimator, subject.data, key=injected_key)
+            row |= {"injected": fold.measured, "bound": fold.bound}
+        rows[name] = row
+    return rows

@@ -1,0 +1,79 @@
+"""What is measured: a model, trained or not, and a stretch of its task's streams."""
+
+import dataclasses
+from pathlib import Path
+
+import equinox as eqx
+import jax
+
+import evergrad as eg
+from evergrad.checks import InputError, refuse_unless
+from evergrad.estimators import Estimator
+from evergrad.model import Model
+from evergrad.names import refuse_unknown
+from evergrad.tasks.base import Data
+from evergrad.training.build import make_job
+from evergrad.training.folder import open_run
+from evergrad.training.run import load
+from evergrad.training.settings import ESTIMATORS, Settings
+from evergrad.training.tasks import make_task
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    model: Model
+    data: Data  # [T, B]
+    words: str
+
+
+def of_run(path: Path, *, steps: int, batch: int = 1, seed: int = 0) -> Subject:
+    """The model of a run's last checkpoint. Copy strings keep the length it has reached; a text is read without resets."""
+    folder = open_run(path)
+    _, progress = load(folder)
+    s = folder.settings
+    model = progress.state.model
+    length = int(progress.position.length) if s.task == "copy" else None
+    data = _streams(s, model, length=length, steps=steps, batch=batch, seed=seed)
+    reached = f", length {length}" if length else ""
+    return Subject(model, data, f"{s.task}, {s.cell.upper()} {s.units}, {progress.step:,} steps of training{reached}")
+
+
+def untrained(settings: Settings, *, steps: int, batch: int = 1) -> Subject:
+    """The model that a run with these settings would start with."""
+    model = make_job(dataclasses.replace(settings, batch=batch)).learner.model
+    data = _streams(settings, model, length=settings.length, steps=steps, batch=batch, seed=settings.seed)
+    return Subject(model, data, f"{settings.task}, {settings.cell.upper()} {settings.units}, untrained")
+
+
+def _streams(settings, model, *, length, steps, batch, seed):
+    fixed = {"copy": {"length": length, "longest": length}, "text": {"reset_probability": 0.0, "reset_every": None}}
+    task = make_task(dataclasses.replace(settings, batch=batch, steps=None, **fixed.get(settings.task, {})))
+    refuse_unless(
+        task.steps is None or steps <= task.steps, f"--steps {steps}: the data has {task.steps} rows for a stream."
+    )
+    position = task.start(model, batch=batch, key=jax.random.key(seed + 1000))
+    return _emitted(task.source, position, steps)
+
+
+@eqx.filter_jit
+def _emitted(source, position, steps):
+    return jax.lax.scan(lambda position, _: source.emit(position)[::-1], position, length=steps)[1]
+
+
+def parse_estimator(text: str) -> Estimator:
+    """From `name:parameter=value,…`, for instance ok:rank=8,window=16. TBPTT is of stride 1 unless it says otherwise."""
+    name, _, rest = text.partition(":")
+    refuse_unknown("estimator", name, ESTIMATORS)
+    kind, parameters = ESTIMATORS[name]
+    said = {"horizon": 25, "stride": 1} if name == "tbptt" else {}
+    for item in filter(None, rest.split(",")):
+        parameter, _, value = item.partition("=")
+        refuse_unknown(f"parameter of {name}", parameter, parameters)
+        said[parameter] = value if parameter == "mix" else _whole(text, parameter, value)
+    return getattr(eg, kind)(**said)
+
+
+def _whole(text, parameter, value):
+    if not value.isdecimal():
+        raise InputError(f'--estimator {text}: {parameter} is "{value}", but must be a whole number.')
+    return int(value)

@@ -1,0 +1,77 @@
+"""Noise in a few numbers, as a table and as a picture."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from evergrad.lab.noise import Noise
+from evergrad.plots import line_style, plt, save
+
+POINTS = 100
+
+
+def summarise(noise: Noise, *, smallest: float = 0.0) -> dict[str, Any]:
+    """Means over the steps whose exact gradient is no smaller than `smallest`, and the cosine along the steps."""
+    kept = noise.large(smallest)
+    cosines = noise.cosines()
+    shown = cosines[:, kept] if kept.any() else np.full((1, 1), np.nan)
+    return {
+        "cosine": float(shown.mean()),
+        "cosine_spread": float(shown.mean(axis=1).std()),
+        "relative_error": noise.relative_error(),
+        "bias_z": noise.bias_z(),
+        "repetitions": len(cosines),
+        "steps_kept": int(kept.sum()),
+        "curve": curve(cosines, kept),
+    }
+
+
+def curve(cosines: np.ndarray, kept: np.ndarray) -> dict[str, list[float]]:
+    """Mean and standard deviation over repetitions, both averaged over stretches of steps."""
+    steps = len(kept)
+    length = max(1, -(-steps // POINTS))
+    mean, spread = cosines.mean(axis=0), cosines.std(axis=0)
+    found: dict[str, list[float]] = {"step": [], "cosine": [], "spread": []}
+    for first in range(0, steps, length):
+        here = first + np.flatnonzero(kept[first : first + length])
+        if len(here):
+            for name, value in zip(found, (here.mean() + 1, mean[here].mean(), spread[here].mean()), strict=True):
+                found[name].append(round(float(value), 5))
+    return found
+
+
+def table(title: str, found: Mapping[str, dict[str, Any]]) -> Table:
+    made = Table(title=title)
+    columns = ("estimator", "cosine", "error²/g²", "bias z", "injected a step", "own bound", "multiply-adds")
+    for name in columns:
+        made.add_column(name, justify="left" if name == "estimator" else "right")
+    for name, row in found.items():
+        z = row["bias_z"]
+        numbers = [f"{row['cosine']:.4f}", f"{row['relative_error']:.3g}", "–" if z is None else f"{z:.1f}"]
+        numbers += ["–" if row[key] is None else f"{row[key]:.3g}" for key in ("injected", "bound", "multiply_adds")]
+        made.add_row(name, *numbers)
+    return made
+
+
+def draw_cosines(axes: Any, found: Mapping[str, dict[str, Any]]) -> None:
+    """Cosine along the steps, mean and band of one standard deviation over repetitions."""
+    for i, (label, row) in enumerate(found.items()):
+        step, cosine, spread = (np.array(row["curve"][name]) for name in ("step", "cosine", "spread"))
+        style = line_style(i)
+        axes.plot(step, cosine, label=label, linewidth=1.5, **style)
+        low, high = np.maximum(cosine - spread, -1), np.minimum(cosine + spread, 1)
+        axes.fill_between(step, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    axes.set_xlabel("steps with frozen weights")
+    axes.set_ylabel("cosine of estimate and exact gradient")
+    axes.grid(alpha=0.3)
+
+
+def plot(title: str, found: Mapping[str, dict[str, Any]], path: Path) -> None:
+    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    draw_cosines(axes, found)
+    axes.set_title(title, fontsize=10)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9)
+    save(figure, path)

@@ -1,0 +1,101 @@
+"""Published numbers and claims against ours, at equal data."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from evergrad.paper.results import Curve, Result, value_at
+
+YES, NO, OPEN = "reproduced", "not reproduced", "not reached at this budget"
+NEW = "not in the paper"  # in the place of the paper's value, for what we claim ourselves
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """`paper` and `ours` are in words, units and steps included."""
+
+    what: str
+    paper: str
+    ours: str
+    verdict: str
+
+    @property
+    def verdict_in_words(self) -> str:
+        ours = {YES: "holds", NO: "does not hold"} if self.paper == NEW else {}
+        return ours.get(self.verdict, self.verdict)
+
+
+def judged(good: bool) -> str:
+    return YES if good else NO
+
+
+def spread(values: list[float], digits: int = 2) -> str:
+    """The mean, and the range if there are several."""
+    if not values:
+        return "–"
+    mean, low, high = np.mean(values), min(values), max(values)
+    shown = f"{mean:.{digits}f}"
+    return shown if len(values) == 1 else f"{shown} ({low:.{digits}f}–{high:.{digits}f}, {len(values)} seeds)"
+
+
+def against_released(
+    result: Result, label: str, curves: list[Curve], steps: list[int], *, higher: bool, digits: int, unit: str
+) -> list[Claim]:
+    """Ours beside the range of the released runs at the same steps; good is within the range or better."""
+    claims = []
+    for step in steps:
+        theirs = [v for curve in curves if (v := value_at(curve, step)) is not None]
+        if not theirs:
+            continue
+        low, high = min(theirs), max(theirs)
+        ours = result.at(label, step)
+        good = ours and (np.mean(ours) >= low if higher else round(float(np.mean(ours)), digits) <= round(high, digits))
+        claims.append(
+            Claim(
+                f"{label} at {step:,} steps: {unit} in the released runs' range, or better",
+                f"{low:.{digits}f}–{high:.{digits}f} ({len(theirs)} released runs)",
+                spread(ours, digits) if ours else f"ran to {result.reached(label):,} steps",
+                judged(bool(good)) if ours else OPEN,
+            )
+        )
+    return claims
+
+
+def better(
+    result: Result, first: str, second: str, *, higher: bool, digits: int, unit: str, said: str, margin: float = 0.0
+) -> Claim:
+    """Whether the first line is ahead of the second at the last step that both have; `margin` lets it be as good."""
+    what = f"{first} {'is at least as good as' if margin else 'is better than'} {second} at equal data"
+    step = min(result.reached(first), result.reached(second))
+    one, two = result.at(first, step), result.at(second, step)
+    if not one or not two:
+        return Claim(what, said, "not run", OPEN)
+    ahead = (np.mean(one) - np.mean(two)) * (1 if higher else -1)
+    ours = f"{spread(one, digits)} against {spread(two, digits)} {unit} at {step:,} steps"
+    return Claim(what, said, ours, judged(bool(ahead >= -margin if margin else ahead > 0)))
+
+
+def at_the_end(
+    result: Result,
+    label: str,
+    published: float,
+    published_steps: int,
+    *,
+    tolerance: float,
+    higher: bool,
+    digits: int,
+    unit: str,
+    read: Callable[[], list[float]] | None = None,
+    what: str = "",
+) -> Claim:
+    """A number published for the end of training, judged only if ours ran as long."""
+    reached = result.reached(label)
+    ours = result.at(label, reached) if read is None else read()
+    text = f"{spread(ours, digits)} at {reached:,} steps" if ours else "not run"
+    claim = f"{label} {what}after {published_steps:,} steps ({unit})"
+    if not ours or reached < published_steps:
+        share = f", {reached / published_steps:.0%} of the paper's" if ours else ""
+        return Claim(claim, f"{published:.{digits}f}", text + share, OPEN)
+    good = np.mean(ours) >= published - tolerance if higher else np.mean(ours) <= published + tolerance
+    return Claim(claim, f"{published:.{digits}f}", text, judged(bool(good)))

@@ -1,0 +1,138 @@
+"""What is to be run: lines of a figure, each some training runs, at one of three budgets."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from evergrad.files import write_whole
+from evergrad.training.folder import rows
+from evergrad.training.settings import flag
+from evergrad.training.signals import Stop
+
+BUDGETS = {
+    "quick": "minutes: networks, ranks and horizons shrunk, to see that everything works",
+    "desk": "hours on two cores: the paper's networks, fewer steps and seeds",
+    "full": "the paper's own size",
+}
+_FIGURE = {"copy": "length", "text": "valid_bpc"}
+
+
+class Stopped(Exception):
+    """A signal asked to stop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training run: `evergrad train TASK` with these settings, to so many steps at least."""
+
+    task: str
+    settings: dict[str, Any]
+    steps: int
+
+    @property
+    def id(self) -> str:
+        """The same for the same settings, whatever the steps, so that experiments share runs and budgets go on."""
+        s = self.settings
+        parts = ("rank", "copies", "diagonal_rank", "horizon", "window", "mix")
+        estimator = "".join(f"-{p[0]}{s[p]}" for p in parts if s.get(p) is not None)
+        digest = hashlib.sha256(json.dumps([self.task, s], sort_keys=True).encode()).hexdigest()[:6]
+        return f"{self.task}-n{s['units']}-b{s['batch']}-{s['estimator']}{estimator}-s{s['seed']}-{digest}"
+
+    def arguments(self) -> list[str]:
+        """Of `evergrad train`."""
+        said = {name: value for name, value in self.settings.items() if value is not None}
+        words = [word for name, value in said.items() for word in (flag(name), str(value))]
+        return ["train", self.task, *words, "--steps", str(self.steps)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line of a figure: the same settings with several seeds. A `search` line only helps to choose a rate."""
+
+    label: str
+    task: str
+    settings: dict[str, Any]
+    steps: int
+    seeds: int
+    search: bool = False
+
+    def runs(self) -> list[Run]:
+        return [Run(self.task, self.settings | {"seed": seed}, self.steps) for seed in range(self.seeds)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A budget, and where things are."""
+
+    budget: str
+    out: Path
+    data: str | None = None
+    seed_count: int | None = None
+    jobs: int = 1
+    stop: Stop = dataclasses.field(default_factory=Stop)
+    say: Callable[[str], None] = print
+
+    @property
+    def quick(self) -> bool:
+        return self.budget == "quick"
+
+    def seeds(self, usual: int) -> int:
+        return usual if self.seed_count is None else self.seed_count
+
+    def path(self, run: Run) -> Path:
+        return self.out / "runs" / run.id
+
+    def log(self, run: Run) -> Path:
+        return self.out / "logs" / f"{run.id}.log"
+
+    def diverged(self, run: Run) -> Path:
+        """A note of why a run ended early; taken away, the run is tried again."""
+        return self.out / "runs" / f"{run.id}.diverged"
+
+    def reached(self, run: Run) -> int:
+        """Steps that have been reported."""
+        return next((row["step"] for row in reversed(rows(self.path(run) / "metrics.jsonl"))), 0)
+
+    def finished(self, run: Run) -> bool:
+        return self.reached(run) >= run.steps or self.diverged(run).exists()
+
+    def figure_at(self, run: Run, step: int) -> float | None:
+        """What the run is about (length, bits per character) at a step; None before it is reached."""
+        found = [row for row in rows(self.path(run) / "metrics.jsonl") if row["step"] <= step]
+        return found[-1][_FIGURE[run.task]] if found and found[-1]["step"] == step else None
+
+    def measured(self, name: str, settings: dict[str, Any], measure: Callable[[], Any]) -> Any:
+        """A measurement, made unless it was made before with the same settings."""
+        path = self.out / "measured" / self.budget / f"{name}.json"
+        settings = json.loads(json.dumps(settings))
+        if path.exists():
+            document = json.loads(path.read_text("utf-8"))
+            if document["settings"] == settings:
+                return document["result"]
+        self.check()
+        self.say(f"measuring {name}")
+        started = time.monotonic()
+        result = measure()
+        document = {"settings": settings, "seconds": round(time.monotonic() - started, 1), "result": result}
+        write_whole(path, json.dumps(document, ensure_ascii=False) + "\n")
+        self.say(f"measured {name} in {document['seconds']:.0f} s")
+        return result
+
+    def check(self, *_: Any) -> None:
+        """Raises Stopped if a signal has come; long measurements call it now and then."""
+        if self.stop.signal is not None:
+            raise Stopped
+
+    def measured_seconds(self, experiment: str) -> float:
+        """What the measurements of an experiment have taken."""
+        found = (self.out / "measured" / self.budget).glob(f"{experiment}-*.json")
+        return sum(json.loads(path.read_text("utf-8"))["seconds"] for path in found)
+
+
+def default_jobs() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,146 @@
+"""What an experiment leaves: result.json and a small CSV for each run. Figures and page are made from these alone."""
+
+import csv
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import evergrad
+from evergrad.checks import InputError
+from evergrad.files import write_whole
+from evergrad.paper.plan import Line, Plan, Run
+from evergrad.training.folder import rows
+
+Curve = tuple[np.ndarray, np.ndarray]
+FIGURE = {"copy": "length", "text": "valid_bpc"}
+
+
+def place(plan: Plan, name: str) -> Path:
+    return plan.out / "results" / plan.budget / name
+
+
+def write(plan: Plan, name: str, lines: list[Line], measured: dict[str, Any], machine: dict[str, str]) -> None:
+    """Everything known so far, of unfinished runs too."""
+    folder = place(plan, name)
+    document = {
+        "experiment": name,
+        "budget": plan.budget,
+        "version": evergrad.__version__,
+        "written": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine,
+        "jobs": plan.jobs,
+        "data": plan.data,
+        "lines": [_line(plan, folder, line) for line in lines],
+        "measured": measured,
+        "measured_seconds": plan.measured_seconds(name),
+    }
+    write_whole(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _line(plan, folder, line):
+    runs = [_run(plan, folder, run) for run in line.runs() if plan.reached(run)]
+    return dataclasses.asdict(line) | {"runs": runs}
+
+
+def _run(plan: Plan, folder: Path, run: Run) -> dict[str, Any]:
+    figure = FIGURE[run.task]
+    found = [row for row in rows(plan.path(run) / "metrics.jsonl") if row["step"] <= run.steps]
+    speed = [row for row in rows(plan.path(run) / "speed.jsonl") if row["step"] <= run.steps]
+    kept, last = [], None
+    for row in found:
+        if run.task == "copy" or row[figure] != last:  # between validations the last figure is repeated
+            kept.append((row["step"], f"{row['loss']:.5g}", f"{row[figure]:.6g}"))
+        last = row[figure]
+    lines = [f"step,loss_bits,{figure}", *(",".join(map(str, row)) for row in kept)]
+    write_whole(folder / "curves" / f"{run.id}.csv", "\n".join(lines) + "\n")
+    why = plan.diverged(run)
+    return {
+        "id": run.id,
+        "seed": run.settings["seed"],
+        "steps": found[-1]["step"],
+        "seconds": round(sum(row["seconds"] for row in speed), 1),
+        "diverged": why.read_text().strip() if why.exists() else None,
+    }
+
+
+class Result:
+    """An experiment's results as they were left."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        path = folder / "result.json"
+        try:
+            self.document = json.loads(path.read_text("utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise InputError(f"{path} cannot be read ({error}): run the experiment again.") from None
+        self.budget, self.measured = self.document["budget"], self.document["measured"]
+
+    def lines(self, *, search: bool = False) -> list[dict[str, Any]]:
+        """Those that have runs."""
+        return [line for line in self.document["lines"] if line["search"] == search and line["runs"]]
+
+    def labels(self) -> list[str]:
+        return [line["label"] for line in self.lines()]
+
+    def line(self, label: str) -> dict[str, Any] | None:
+        return next((line for line in self.lines() if line["label"] == label), None)
+
+    def curves(self, line: dict[str, Any]) -> list[Curve]:
+        """Steps and figure of each run."""
+        return [_read_curve(self.folder / "curves" / f"{run['id']}.csv") for run in line["runs"]]
+
+    def at(self, label: str, step: int) -> list[float]:
+        """The figure at a step, of the runs that have come so far."""
+        line = self.line(label)
+        return [] if line is None else [v for curve in self.curves(line) if (v := value_at(curve, step)) is not None]
+
+    def reached(self, label: str) -> int:
+        """Steps that every run of a line has."""
+        line = self.line(label)
+        return min((run["steps"] for run in line["runs"]), default=0) if line else 0
+
+    def seconds(self) -> float:
+        runs = {run["id"]: run["seconds"] for line in self.document["lines"] for run in line["runs"]}
+        return sum(runs.values()) + self.document["measured_seconds"]
+
+
+def value_at(curve: Curve, step: int) -> float | None:
+    """By interpolation; None where the curve does not reach. A length holds until the next report."""
+    steps, values = curve
+    if not len(steps) or step > steps[-1] or step < steps[0]:
+        return None
+    return float(np.interp(step, steps, values))
+
+
+def _read_curve(path: Path) -> Curve:
+    with path.open(encoding="utf-8") as file:
+        found = [(int(row[0]), float(row[2])) for row in list(csv.reader(file))[1:]]
+    steps, values = zip(*found, strict=True) if found else ((), ())
+    return np.array(steps), np.array(values)
+
+
+def released(folder: Path | None, name: str) -> list[Curve]:
+    """The authors' curves, one a run; none where no folder was given."""
+    if folder is None:
+        return []
+    path = folder / f"{name}.csv"
+    try:
+        with path.open(encoding="utf-8") as file:
+            found = list(csv.DictReader(file))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): check --reference.") from None
+    figure = "T" if "T" in found[0] else "valid_bpc"
+    runs = dict.fromkeys(row["run"] for row in found)
+    return [
+        tuple(
+            np.array(column)
+            for column in zip(
+                *((int(row["step"]), float(row[figure])) for row in found if row["run"] == run), strict=True
+            )
+        )
+        for run in runs
+    ]

@@ -1,0 +1,87 @@
+"""The paper's set-up, said once: networks, tasks, estimators, and how a quick budget shrinks them."""
+
+from typing import Any
+
+from evergrad.paper.plan import Line, Plan
+
+RATES = tuple(10**-e for e in (2.5, 3.0, 3.5, 4.0))  # the paper chooses among these
+RELEASED_RATE = 10**-3.5
+
+COPY = {"cell": "rhn", "units": 128, "batch": 16}
+PTB = {"cell": "rhn", "units": 256, "batch": 32, "reset_every": 100, "valid_every": 10_000}
+
+
+def ok(rank: int, *, window: int = 0, mix: str = "signs") -> dict[str, Any]:
+    """The paper's form unless said otherwise."""
+    return {"estimator": "ok", "rank": rank, "window": window, "mix": mix}
+
+
+def ours(rank: int, window: int = 16) -> dict[str, Any]:
+    return ok(rank, window=window, mix="sampling")
+
+
+def kf(copies: int = 1, *, diagonal_rank: int | None = None) -> dict[str, Any]:
+    return {"estimator": "kf", "copies": copies, "diagonal_rank": diagonal_rank, "window": 0}
+
+
+def ktp(rank: int, *, window: int = 0) -> dict[str, Any]:
+    return {"estimator": "ktp", "rank": rank, "window": window}
+
+
+def tbptt(horizon: int) -> dict[str, Any]:
+    """horizon = stride, as the paper's."""
+    return {"estimator": "tbptt", "horizon": horizon, "stride": horizon}
+
+
+def line(
+    plan: Plan,
+    label: str,
+    base: dict[str, Any],
+    estimator: dict[str, Any],
+    sizes: dict[str, tuple[int, int]],
+    *,
+    rate: float = RELEASED_RATE,
+    search: bool = False,
+) -> Line:
+    """A line at the plan's budget; `sizes` has steps and seeds for each budget."""
+    task = "text" if "valid_every" in base else "copy"
+    steps, seeds = sizes[plan.budget]
+    settings = base | estimator | {"learning_rate": rate, "clip": 1.0, "report": 1000, "keep": 2}
+    settings |= {"checkpoint_seconds": 120.0} | ({"data": plan.data} if task == "text" else {})
+    settings = _shrunk(settings) if plan.quick else settings
+    return Line(label, task, settings, steps, seeds if search else plan.seeds(seeds), search)
+
+
+_DIVISORS = {"units": 8, "batch": 8, "rank": 4, "copies": 4, "diagonal_rank": 4, "window": 4, "horizon": 5, "stride": 5}
+
+
+def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:
+    small = {name: max(1, settings[name] // by) for name, by in _DIVISORS.items() if settings.get(name)}
+    every = {"valid_every": 250} if "valid_every" in settings else {}
+    small |= {"batch": max(4, small["batch"]), "report": 250, "learning_rate": 10 * settings["learning_rate"]}
+    return settings | small | every
+
+
+def with_rates(plan: Plan, label: str, base: dict, estimator: dict, sizes: dict, search: dict) -> list[Line]:
+    """The paper's choice of a learning rate: each of the four for `search` steps with one seed, then on with the best.
+
+    Lines at the released runs' rate are another matter, and are drawn for themselves.
+    """
+    tried = [line(plan, label, base, estimator, search, rate=rate, search=True) for rate in RATES]
+    best = best_rate(plan, tried)
+    if best is None or best == RELEASED_RATE:
+        return tried
+    return [*tried, line(plan, f"{label}, best rate", base, estimator, sizes, rate=best)]
+
+
+def best_rate(plan: Plan, tried: list[Line]) -> float | None:
+    """Of search lines; None while one has neither reached its end nor diverged."""
+    scores = {}
+    for each in tried:
+        (run,) = each.runs()
+        if not plan.finished(run):
+            return None
+        figure = plan.figure_at(run, each.steps)
+        if figure is not None:
+            scores[each.settings["learning_rate"]] = figure if each.task == "text" else -figure
+    return min(scores, key=scores.get) if scores else None

@@ -1,0 +1,162 @@
+"""The laboratory against what is known: exact gradients, planted biases, the theorem's variance."""
+
+import json
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad.lab.costs import multiply_adds
+from evergrad.lab.injected import injected
+from evergrad.lab.noise import Noise, exact, measure
+from evergrad.lab.subject import parse_estimator
+from evergrad.lab.summary import summarise
+from evergrad.model import check_sequence
+from evergrad.tasks.base import Data
+from tests.helpers import make_data, make_model
+from tests.training_helpers import COPY_OK, evergrad, succeed
+
+STEPS, UNITS = 24, 6
+
+
+@pytest.fixture(scope="module")
+def subject():
+    model = make_model("rhn", units=UNITS, scale=2.0)
+    return model, Data(*check_sequence(model, *make_data(STEPS, batch=1), None))
+
+
+class Scaled(eg.Estimator):
+    """KF-RTRL whose gradients are all 30 % too large: a bias to be found."""
+
+    window: int = 0
+    unbiased: ClassVar[bool] = False
+    needs_kronecker: ClassVar[bool] = True
+
+    def init(self, cell):
+        return eg.KF().init(cell)
+
+    def step(self, carried, cell, memory, key):
+        return eg.KF().step(carried, cell, memory, key)
+
+    def gradient(self, carried, cell, delta):
+        return jax.tree.map(lambda a: 1.3 * a, eg.KF().gradient(carried, cell, delta))
+
+    def influence(self, carried, cell):
+        raise NotImplementedError
+
+
+def test_what_it_compares_with_is_the_gradient(subject):
+    model, data = subject
+    found = measure(model, {"rtrl": eg.RTRL()}, data, repetitions=3, key=jax.random.key(0))["rtrl"]
+
+    def last(cell):
+        return eqx.tree_at(lambda m: m.cell, model, cell).losses(data.x, data.y, data.reset)[-1].mean()
+
+    gradient = jax.grad(last)(model.cell).weight
+    np.testing.assert_allclose(found.truth[-1], (gradient**2).sum(), rtol=1e-10)
+    np.testing.assert_allclose(found.cosines(), 1, atol=1e-10)
+    assert found.relative_error() < 1e-20
+    assert found.bias_z() is None  # nothing random
+
+
+def test_both_exact_ones_are_the_same(subject, monkeypatch):
+    model, data = subject
+    assert isinstance(exact(model, STEPS), eg.RTRL)
+    one = measure(model, {"kf": eg.KF()}, data, repetitions=2, key=jax.random.key(0))["kf"]
+    monkeypatch.setattr("evergrad.lab.noise._DENSE", 1)
+    monkeypatch.setattr("evergrad.lab.noise._PIECE", 5 * model.cell.weight.size)
+    assert isinstance(exact(model, STEPS), eg.TBPTT)
+    two = measure(model, {"kf": eg.KF()}, data, repetitions=2, key=jax.random.key(0))["kf"]
+    for a, b in zip(jax.tree.leaves(vars(one)), jax.tree.leaves(vars(two)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_bias_is_found_and_none_is_not(subject):
+    model, data = subject
+    estimators = {"kf": eg.KF(copies=4), "scaled": Scaled()}
+    found = measure(model, estimators, data, repetitions=400, key=jax.random.key(1))
+    assert found["kf"].bias_z() < 4
+    assert found["scaled"].bias_z() > 5
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        eg.OK(rank=2, window=0, mix="signs"),
+        eg.OK(rank=2, window=0),
+        eg.OK(rank=2, window=4),
+        eg.OK(rank=2, window=0, mix="truncate"),
+        eg.KF(),
+        eg.KF(copies=3),
+    ],
+    ids=repr,
+)
+def test_the_injected_noise_is_what_the_theory_says(subject, estimator):
+    model, data = subject
+    found = injected(model, estimator, data, key=jax.random.key(2), draws=2000)
+    assert found.measured == pytest.approx(found.bound, rel=0.15)
+
+
+def test_the_exact_influence_gets_no_noise(subject):
+    model, data = subject
+    assert injected(model, eg.RTRL(), data, key=jax.random.key(2)).measured < 1e-25
+    assert injected(model, eg.KTP(rank=2), data, key=jax.random.key(2)).bound is None
+
+
+def test_small_gradients_are_left_out():
+    truth, dots = np.array([1.0, 1e-12, 1.0]), np.array([[1.0, -1e-12, 1.0]])
+    noise = Noise(truth, dots, truth[None], np.zeros((1, 3)), np.zeros((1, 8)))
+    assert summarise(noise)["cosine"] == pytest.approx(1 / 3)
+    row = summarise(noise, smallest=1e-4)
+    assert row["cosine"] == pytest.approx(1)
+    assert row["steps_kept"] == 2
+
+
+def test_costs_grow_as_the_formulas_say():
+    def growth(estimator):
+        small, large = (eg.RHN(4, n, key=jax.random.key(0)) for n in (1024, 2048))
+        return math.log2(multiply_adds(estimator, large) / multiply_adds(estimator, small))
+
+    expected = {eg.RTRL(): 4, eg.OK(rank=4, window=0): 3, eg.KF(copies=4): 3, eg.UORO(): 2, eg.KTP(rank=4): 2}
+    for estimator, power in expected.items():
+        assert growth(estimator) == pytest.approx(power, abs=0.05)
+    cell = eg.RHN(4, 128, key=jax.random.key(0))
+    assert multiply_adds(eg.OK(rank=16, window=16), cell) < 0.3 * multiply_adds(eg.OK(rank=16, window=0), cell)
+
+
+def test_estimators_are_spelt():
+    assert parse_estimator("ok:rank=3,window=0,mix=signs") == eg.OK(rank=3, window=0, mix="signs")
+    assert parse_estimator("tbptt:horizon=7") == eg.TBPTT(horizon=7, stride=1)
+    for text, word in {"okk": '"ok"', "ok:rnk=3": '"rank"', "ok:rank=x": "whole number"}.items():
+        with pytest.raises(eg.InputError, match=word):
+            parse_estimator(text)
+
+
+def test_the_command_on_a_run_and_without_one(tmp_path):
+    succeed("train", *COPY_OK, "--steps", 20, "--out", tmp_path / "run")
+    words = ("--steps", 20, "--repetitions", 3, "--estimator", "ok:rank=1,window=0", "--estimator", "tbptt:horizon=2")
+    output = succeed("lab", "noise", tmp_path / "run", *words, "--out", tmp_path / "noise")
+    assert "cosine" in output
+    document = json.loads((tmp_path / "noise" / "noise.json").read_text())
+    assert document["settings"]["subject"] == "copy, RHN 6, 20 steps of training, length 1"
+    row = document["estimators"]["ok:rank=1,window=0"]
+    assert -1 <= row["cosine"] <= 1
+    assert row["bound"] > 0
+    assert document["estimators"]["tbptt:horizon=2"]["injected"] is None
+    assert (tmp_path / "noise" / "noise.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bad_input_is_refused(tmp_path):
+    for words, message in {
+        ("--estimator", "okay"): "unknown",
+        ("--task", "series"): "unknown",
+        (str(tmp_path / "nowhere"),): "no folder",
+    }.items():
+        done = evergrad("lab", "noise", *words, "--out", tmp_path / "noise")
+        assert done.returncode == 2
+        assert message in done.stderr
+    assert not (tmp_path / "noise").exists()
