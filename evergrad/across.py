@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
@@ -49,7 +50,7 @@ def all_lanes(a: Array, axis: int) -> Array:
     return jax.lax.all_gather(a, LANES, axis=axis, tiled=True) if parts(LANES) > 1 else a
 
 
-def own(a: Array, axis: int) -> Array:
+def own(a: Array | np.ndarray, axis: int) -> Array | np.ndarray:
     """This device's share of an axis along which the influence is split."""
     if parts(INFLUENCE) == 1:
         return a

@@ -92,6 +92,12 @@ def plan(
     return Plan(options, *_recommend(options, hurried=seconds is None))
 
 
+def multiply_adds(estimator: Estimator, cell: Cell) -> int:
+    """Of one stream and step, beyond the forward pass."""
+    sizes = sizes_of(cell)
+    return round((estimator.cost(sizes) + window.cost(estimator, sizes)).multiply_adds)
+
+
 def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates: Rates | None = None) -> Option:
     """Bytes, multiply-adds and seconds of a training step with Adam, of all streams together."""
     estimator.check(cell)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.lab.costs import multiply_adds
 from evergrad.lab.injected import injected
 from evergrad.lab.noise import Noise, exact, measure
 from evergrad.lab.subject import parse_estimator
 from evergrad.lab.summary import summarise
 from evergrad.model import check_sequence
+from evergrad.planner import multiply_adds
 from evergrad.tasks.base import Data
 from tests.helpers import make_data, make_model
 from tests.training_helpers import COPY_OK, evergrad, succeed

@@ -94,8 +94,8 @@ def _points(subject, spelt, repetitions, told):
 def _exact_cost(path):
     """Multiply-adds of exact RTRL with a window of n."""
     import evergrad as eg
-    from evergrad.lab.costs import multiply_adds
     from evergrad.lab.subject import of_run
+    from evergrad.planner import multiply_adds
 
     cell = of_run(path, steps=2).model.cell
     return multiply_adds(eg.RTRL(window=cell.units), cell)

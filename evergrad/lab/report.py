@@ -7,11 +7,11 @@ import jax
 
 from evergrad.cells.base import KroneckerCell
 from evergrad.estimators import Estimator
-from evergrad.lab.costs import multiply_adds
 from evergrad.lab.injected import injected
 from evergrad.lab.noise import measure
 from evergrad.lab.subject import Subject
 from evergrad.lab.summary import summarise
+from evergrad.planner import multiply_adds
 
 
 def noise_of(
