@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import zlib
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evergrad import checkpoint
 from evergrad.checkpoint import CheckpointError, Checkpoints
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
@@ -178,3 +180,18 @@ def test_a_read_only_look_leaves_an_unfinished_one_alone(tmp_path):
     Checkpoints(folder).close()
     assert not unfinished.exists()
     np.testing.assert_array_equal(sorted(int(p.name) for p in folder.iterdir()), [10, 20, 30])
+
+
+def test_format_1_with_its_other_checksums_is_still_read(tmp_path):
+    folder = saved(tmp_path / "c", seeds=(1,))
+    path = folder / "10" / "notes" / "metadata"
+    notes = json.loads(path.read_text())
+    arrays = {name: np.asarray(array) for name, array in checkpoint._named(tree(1)).items()}
+    notes |= {"format": 1, "checksums": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()}}
+    path.write_text(json.dumps(notes))
+    found, complaints = load(folder)
+    assert eqx.tree_equal(found[0], tree(1))
+    assert complaints == []
+    flip(folder / "10")
+    with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
+        load(folder)
