@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import evergrad as eg
-from evergrad.experiments import EXPERIMENTS, experiment, fig1_copy, lemma2
+from evergrad.experiments import EXPERIMENTS, experiment, fig1_copy, fig3_noise, lemma2
 from evergrad.paper import claims, commands, results, setup
 from evergrad.paper.claims import NO, OPEN, YES
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
@@ -84,6 +84,14 @@ def test_the_papers_set_up_is_what_is_trained(tmp_path):
     expected = {"units": 128, "batch": 16, "rank": 16, "window": 0, "mix": "signs", "clip": 1.0}
     assert expected.items() <= line.settings.items()
     assert line.settings["learning_rate"] == pytest.approx(10**-3.5)
+
+
+def test_noise_is_measured_on_the_networks_of_the_figures(tmp_path):
+    """Not on those of the search for a rate, which have the same label."""
+    for budget in ("desk", "full"):
+        for line in fig3_noise.trained(Plan(budget, tmp_path)).values():
+            assert not line.search
+            assert line.settings["learning_rate"] == setup.RELEASED_RATE
 
 
 def test_runs_are_made_once_and_go_on(plan):

@@ -49,8 +49,8 @@ PANELS = {  # key: title, estimators, which line and seed
 
 def trained(plan: Plan) -> dict[str, Line]:
     """The networks that are looked at."""
-    copies = {each.label: each for each in fig1_copy.lines(plan)}
-    texts = {each.label: each for each in fig2_ptb.lines(plan)}
+    copies = {each.label: each for each in fig1_copy.lines(plan) if not each.search}
+    texts = {each.label: each for each in fig2_ptb.lines(plan) if not each.search}
     large = {"units": 512}
     return {
         "copy": copies[fig1_copy.OURS],

@@ -13,8 +13,8 @@ FULL = (2_000_000, 5)
 SIZES = {  # steps, seeds
     U16: {"quick": (3_000, 1), "desk": (50_000, 1), "full": FULL},
     B16: {"quick": (3_000, 1), "desk": (50_000, 1), "full": FULL},
-    U1: {"quick": (3_000, 1), "desk": (20_000, 1), "full": FULL},
-    B1: {"quick": (3_000, 1), "desk": (20_000, 1), "full": FULL},
+    U1: {"quick": (3_000, 1), "desk": (10_000, 1), "full": FULL},
+    B1: {"quick": (3_000, 1), "desk": (10_000, 1), "full": FULL},
 }
 
 
