@@ -5,6 +5,7 @@ without importing JAX.
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ def _public():
 
 
 def __getattr__(name):
-    if name.startswith("_") or name not in _public().__all__:
+    a_module = (
+        importlib.util.find_spec(f"{__name__}.{name}") is not None
+    )  # `from evergrad import window` asks here first
+    if name.startswith("_") or a_module or name not in _public().__all__:
         raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
     return getattr(_public(), name)
 
