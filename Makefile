@@ -31,7 +31,7 @@ bench-streams: $(STAMP) ## stream learners compared, deep-river in an environmen
 	scripts/bench-streams.sh $(if $(DATA),--data $(DATA)) --out $(or $(OUT),runs/streams)
 
 test-slow: $(STAMP) ## the slow tests
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -158,8 +158,8 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
 
 
 def _in_memory(v: Float[Array, " q"]) -> Float[Array, " q"]:
-    """v, by a product with 1: what comes out of a product is kept, where XLA would compute v anew for each of p rows."""
-    return v @ jnp.eye(len(v), dtype=v.dtype)
+    """v, by a product: what comes out of one is kept, where XLA would compute v anew for each of p rows."""
+    return jnp.asarray([1, 0], v.dtype) @ jnp.stack([v, jnp.zeros_like(v)])
 
 
 def immediate(cell: Cell, memory: Memory) -> Cell:

@@ -1,11 +1,13 @@
 """A hostile configuration: strict dtypes, no silent broadcasting, shapes checked at run time."""
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
@@ -18,6 +20,17 @@ with install_import_hook("evergrad", "beartype.beartype"):
 # these run long enough, or look at what was compiled; compiling is most of the time that all others take
 OPTIMISED = {"test_copy.py", "test_noise.py", "test_costs.py", "test_bench.py", "test_plan.py", "test_streams_bench.py"}
 
+# of the crossed tests, what `make test` runs; `make test-slow` runs the rest
+FIRST_CHOICE = {
+    "test_unbiased.py": r"\[(uoro|kf|ok|ktp)-(rhn|lstm)-|-rhn-|enumeration|\[(0|3|uoro|kf|ok|ktp)\]",
+    "test_contract.py": r"\[(rtrl|tbptt|tbptt-chunks|uoro|kf|kf-approx|ok|ktp)-(rhn|reset-before-gru)\]|window-lstm\]|jit",
+    "test_exact.py": r"(rhn|lstm|reset-before-gru)\]|-\d+\]|missing|transposed",
+    "test_ordinary_events.py": r"^(?!.*(kf-avg|kf-approx|ok-signs|b-ok|truncate))",
+    "test_adapters.py": r"equinox|lstm",
+    "test_cli_export.py": r"safetensors",
+    "test_plan.py": r"RTRL|window=16",
+}
+
 CACHE = "EVERGRAD_TEST_CACHE"  # a folder where the processes that tests start find each other's compiled programs
 
 
@@ -29,6 +42,14 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ[CACHE], ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        pattern = FIRST_CHOICE.get(item.path.name)
+        if pattern and "[" in item.name and not re.search(pattern, item.name):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item):

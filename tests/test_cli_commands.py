@@ -74,6 +74,7 @@ def test_a_run_leaves_what_was_promised(text_run):
     assert "\x1b" not in output
 
 
+@pytest.mark.slow
 def test_evaluate_measures_the_model_of_the_last_report(text_run, tmp_path):
     run, _ = text_run
     result = json.loads(succeed("evaluate", run))
@@ -88,6 +89,7 @@ def test_evaluate_measures_the_model_of_the_last_report(text_run, tmp_path):
     assert "other.txt, line 2" in done.stderr
 
 
+@pytest.mark.slow
 def test_samples_are_reproducible_and_depend_on_seed_and_temperature(text_run):
     run, _ = text_run
     draw = lambda *options: succeed("sample", run, "--length", 40, "--prompt", "The ", *options)  # noqa: E731

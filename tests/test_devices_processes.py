@@ -83,6 +83,7 @@ def test_two_processes_do_what_one_does(undisturbed):
     assert "step" not in outputs[1]  # the first speaks for all
 
 
+@pytest.mark.slow
 def test_one_is_killed_and_the_run_goes_on_with_as_many_or_fewer(undisturbed, tmp_path):
     place, _ = undisturbed
     run, alone = tmp_path / "killed", tmp_path / "alone"

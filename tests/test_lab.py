@@ -63,6 +63,7 @@ def test_what_it_compares_with_is_the_gradient(subject):
     assert found.bias_z() is None  # nothing random
 
 
+@pytest.mark.slow
 def test_both_exact_ones_are_the_same(subject, monkeypatch):
     model, data = subject
     assert isinstance(exact(model, STEPS), eg.RTRL)
@@ -101,6 +102,7 @@ def test_the_injected_noise_is_what_the_theory_says(subject, estimator):
     assert found.measured == pytest.approx(found.bound, rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_exact_influence_gets_no_noise(subject):
     model, data = subject
     assert injected(model, eg.RTRL(), data, key=jax.random.key(2)).measured < 1e-25
@@ -136,6 +138,7 @@ def test_estimators_are_spelt():
             parse_estimator(text)
 
 
+@pytest.mark.slow
 def test_the_command_on_a_run_and_without_one(tmp_path):
     succeed("train", *COPY_OK, "--steps", 20, "--out", tmp_path / "run")
     words = ("--steps", 20, "--repetitions", 3, "--estimator", "ok:rank=1,window=0", "--estimator", "tbptt:horizon=2")

@@ -109,6 +109,7 @@ def test_runs_are_made_once_and_go_on(plan):
     assert plan.reached(line.runs()[1]) == 40
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_noted_and_left(plan):
     line = tiny(seeds=1, optimiser="sgd", learning_rate=1e30, clip=1e30, steps=60)
     train(plan, line)
@@ -121,6 +122,7 @@ def test_a_refused_run_is_said(plan):
         train(plan, tiny(seeds=1, rank=99))
 
 
+@pytest.mark.slow
 def test_stopped_by_a_signal_and_gone_on_with(tmp_path):
     words = ("paper", "run", "figA7", "--budget", "desk", "--seeds", 1, "--jobs", 1, "--out", tmp_path)
     process = start(*words)

@@ -58,6 +58,7 @@ def test_times_are_those_measured():
                 assert guess[a] > guess[b], (setting, a, b)
 
 
+@pytest.mark.slow
 def test_budgets_are_kept_and_more_room_is_used():
     cell = eg.RHN(inputs=50, units=256, key=jax.random.key(0))
     small, large = (eg.plan(cell, batch=32, memory=memory, rates=RATES) for memory in (0.2e9, 8e9))
