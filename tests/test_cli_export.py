@@ -58,6 +58,7 @@ def refused(*arguments):
     return done.stderr
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(trained, tmp_path):
     run, data = trained
     file, out = tmp_path / "model.safetensors", tmp_path / "new"

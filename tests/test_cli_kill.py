@@ -90,6 +90,7 @@ def kill_and_resume(tmp_path, estimator, kills):
     return inside
 
 
+@pytest.mark.slow
 def test_a_few_kills_leave_no_trace(tmp_path):
     assert kill_and_resume(tmp_path, "ok", kills=2) >= 1
 

@@ -76,6 +76,7 @@ def test_both_exact_ones_are_the_same(subject, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_bias_is_found_and_none_is_not(subject):
     model, data = subject
     estimators = {"kf": eg.KF(copies=4), "scaled": Scaled()}

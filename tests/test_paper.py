@@ -94,6 +94,7 @@ def test_noise_is_measured_on_the_networks_of_the_figures(tmp_path):
             assert line.settings["learning_rate"] == setup.RELEASED_RATE
 
 
+@pytest.mark.slow
 def test_runs_are_made_once_and_go_on(plan):
     line = tiny()
     train(plan, line)

@@ -68,6 +68,7 @@ def test_files_of_another_folder(tmp_path):
         list(sets.streams(tmp_path, ["ETTh1"]))
 
 
+@pytest.mark.slow
 def test_the_command_writes_table_csv_and_picture(tmp_path):
     called = ["bench", "--only", "AirlinePassengers", "--seeds", "1", "--out", str(tmp_path), "--deep-river", "none"]
     result = CliRunner().invoke(app, called)

@@ -25,10 +25,11 @@ def scale(
         from evergrad.bench import scale_report
         from evergrad.bench.scale import FULL, QUICK, scale
         from evergrad.files import write_whole
+        from evergrad.machine import machine
 
         console, start = Console(), time.time()
         result = scale(QUICK if quick else FULL, lambda what: console.print(f"measuring: {what}"))
-        result |= {"quick": quick, "seconds": round(time.time() - start), "date": time.strftime("%Y-%m-%d")}
+        result |= machine() | {"quick": quick, "seconds": round(time.time() - start), "date": time.strftime("%Y-%m-%d")}
         console.print(*scale_report.tables(result))
         if json_file is not None:
             write_whole(json_file, json.dumps(result, indent=1) + "\n")
