@@ -142,12 +142,6 @@ def take_one(
     return consume(state, None, jnp.zeros((), jnp.int32), _gradient(estimator, state, delta, readout))[0]
 
 
-def full_after(estimator: Estimator, steps: int) -> bool:
-    """Whether the window is full after so many steps from the start."""
-    k = estimator.window
-    return k > 0 and steps >= 2 * k - 1 and steps % k == k - 1
-
-
 def _no_output(state):
     batch, dtype = len(state.hidden), weight_dtype(state.model)
     return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))

@@ -79,6 +79,12 @@ def is_full(track: Track) -> Array:
     return track.count == len(track.memories.alive)
 
 
+def full_after(estimator: Estimator, steps: int) -> bool:
+    """The same, from the number of steps since the start."""
+    k = estimator.window
+    return k > 0 and steps >= 2 * k - 1 and steps % k == k - 1
+
+
 def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Track:
     """Folds the oldest k steps of a full window into the influence."""
     k = estimator.window

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evergrad import driver
+from evergrad import window
 from evergrad.checks import DivergedError
 from evergrad.river.machine import Machine, Settings, machine
 from evergrad.river.pending import KEPT, Pending, Sample
@@ -116,7 +116,7 @@ class Session:
         self._step(sample, nothing, nothing)
 
     def _step(self, sample, target, weight):
-        full = driver.full_after(self.settings.estimator, self.taken)
+        full = window.full_after(self.settings.estimator, self.taken)
         target, weight = self._numbers(target), weight.astype(self.settings.dtype)
         self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, weight, full=full)
         self.taken += 1
