@@ -22,7 +22,6 @@ from evergrad.costs import Cost, Sizes
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
 from evergrad.placing import along, everywhere, shardings
-from evergrad.streamwise import over_streams
 
 
 class Track(eqx.Module):
@@ -90,9 +89,8 @@ def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Tr
     k = estimator.window
     oldest = jax.tree.map(lambda a: a[:k], track.memories)
     oldest = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), oldest)
-    fold = lambda carried, memories, key: estimator.fold(carried, cell, memories, key)  # noqa: E731
     return Track(
-        over_streams(fold, track.carried, oldest, keys),
+        estimator.fold_all(track.carried, cell, oldest, keys),
         jax.tree.map(lambda a: jnp.roll(a, -k, axis=0), track.memories),
         None if track.deltas is None else jnp.roll(track.deltas, -k, axis=0),
         track.count - k,
@@ -102,8 +100,7 @@ def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Tr
 def remember(estimator: Estimator, cell: Cell, track: Track, memory: Memory, keys: Array) -> Track:
     """One step more. A window must have room."""
     if not estimator.window:
-        step = lambda carried, memory, key: estimator.step(carried, cell, memory, key)  # noqa: E731
-        return eqx.tree_at(lambda t: t.carried, track, over_streams(step, track.carried, memory, keys))
+        return eqx.tree_at(lambda t: t.carried, track, estimator.step_all(track.carried, cell, memory, keys))
     memories = jax.tree.map(lambda slots, new: slots.at[track.count].set(new), track.memories, memory)
     return Track(track.carried, memories, track.deltas, track.count + 1)
 

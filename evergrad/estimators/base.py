@@ -11,6 +11,7 @@ from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.costs import Cost, Sizes
 from evergrad.linearize import Memory, check_parameters
+from evergrad.streamwise import over_streams
 
 
 class Estimator(eqx.Module):
@@ -43,6 +44,14 @@ class Estimator(eqx.Module):
         keys = jax.random.split(key, len(memories.alive))
         step = lambda carried, inputs: (self.step(carried, cell, *inputs), None)  # noqa: E731
         return jax.lax.scan(step, carried, (memories, keys))[0]
+
+    def step_all(self, carried: Any, cell: Cell, memory: Memory, keys: jax.Array) -> Any:
+        """`step` of all streams."""
+        return over_streams(lambda *one: self.step(one[0], cell, *one[1:]), carried, memory, keys)
+
+    def fold_all(self, carried: Any, cell: Cell, memories: Memory, keys: jax.Array) -> Any:
+        """`fold` of all streams; `memories` has the streams first."""
+        return over_streams(lambda *one: self.fold(one[0], cell, *one[1:]), carried, memories, keys)
 
     @abc.abstractmethod
     def gradient(self, carried: Any, cell: Cell, delta: Float[Array, "B m"]) -> Cell:

@@ -5,12 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad import across
+from evergrad import across, native
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_split, check_window
 from evergrad.linearize import carried_forward, initial_state, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
+from evergrad.native import ok as native_ok
 
 
 class OK(Estimator):
@@ -64,6 +65,17 @@ class OK(Estimator):
         u, weights = mixing(vectors, across.summed(_gram(old, new)), self.rank, self.mix, key)
         return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
 
+    def fold_all(self, carried, cell, memories, keys):
+        if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1]) or not native_ok.busy(len(keys)):
+            return super().fold_all(carried, cell, memories, keys)
+        mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
+        kernel = lambda carried, memories, keys: native_ok.fold(carried, cell, memories, keys, mix)  # noqa: E731
+        pure = lambda carried, memories, keys: super(OK, self).fold_all(carried, cell, memories, keys)  # noqa: E731
+        return native.either(kernel, pure, carried, memories, keys)
+
+    def step_all(self, carried, cell, memory, keys):
+        return self.fold_all(carried, cell, jax.tree.map(lambda a: a[:, None], memory), keys)
+
     def cost(self, sizes):
         n, m, q, r, k = sizes.n, sizes.m, sizes.q, self.rank, max(self.window, 1)
         suffixes = n * m * m if self.window else 0
@@ -75,7 +87,7 @@ class OK(Estimator):
 
     def gradient(self, carried, cell, delta):
         u, a = carried
-        through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
+        through = native.either(native_ok.contract, _contract, a, delta) if native.worth(a) else _contract(a, delta)
         return weight_gradient(cell, across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1))
 
     def split(self, cell, parts):
@@ -87,6 +99,10 @@ class OK(Estimator):
     def influence(self, carried, cell):
         u, a = carried
         return weight_gradient(cell, jnp.einsum("rp,mrq->mpq", u, a))
+
+
+def _contract(a: Float[Array, "B m r q"], delta: Float[Array, "B m"]) -> Float[Array, "B r q"]:
+    return jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
 
 
 def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> Float[Array, "r+k r+k"]:

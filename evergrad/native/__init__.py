@@ -1,0 +1,108 @@
+"""Kernels for the CPU in C++, for the few things that XLA does there many times slower than the processor could.
+
+They are built once, the first time they are needed, by whatever C++ compiler the machine has, and kept in the user's cache.
+Each stands in for a pure JAX form, which is what runs on a machine without a compiler, on other devices, and with
+EVERGRAD_NATIVE=0. XLA calls them through its foreign-function interface and lends them its threads.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib
+
+from evergrad.files import written_whole
+
+SOURCE = Path(__file__).with_name("kernels.cc")
+KERNELS = ("carry", "combine", "contract")
+DTYPES = ("float32", "float64")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
+PATIENCE = 300.0  # seconds for the compiler
+SMALL = 1 << 16  # numbers a stream below which it does not matter
+
+
+def either(kernel: Callable[..., Any], pure: Callable[..., Any], *args: Any) -> Any:
+    """kernel(*args) on a CPU and pure(*args) elsewhere; to be asked where kernels are `available`."""
+    return jax.lax.platform_dependent(*args, cpu=kernel, default=pure)
+
+
+def call(name: str, results: Any, *args: Any, in_place: bool = False) -> Any:
+    """What a kernel gives; `in_place` if its first result is written over its first argument."""
+    target = f"evergrad_{name}_{args[0].dtype}"
+    return jax.ffi.ffi_call(target, results, input_output_aliases={0: 0} if in_place else None)(*args)
+
+
+def worth(array: jax.Array) -> bool:
+    """Whether kernels can be had for an array of B streams, and save more than they cost."""
+    return array.size >= SMALL * len(array) and array.dtype.name in DTYPES and available()
+
+
+def threads() -> int:
+    """How many XLA has, which are as many as there are cores to run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def available() -> bool:
+    """Whether the kernels can be called; builds and loads them the first time."""
+    if os.environ.get("EVERGRAD_NATIVE", "1") == "0" or (compiler := _compiler()) is None:
+        return False
+    try:
+        library = ctypes.CDLL(str(_built(compiler)))
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        reason = said.strip().splitlines()[0] if said.strip() else type(error).__name__
+        warnings.warn(
+            f"evergrad: the native kernels could not be built by {compiler} ({reason}); slower forms are used. "
+            "EVERGRAD_NATIVE=0 stops this message, CXX names another compiler.",
+            stacklevel=2,
+        )
+        return False
+    for kernel in KERNELS:
+        for dtype in DTYPES:
+            symbol = getattr(library, f"{kernel}_{dtype}")
+            jax.ffi.register_ffi_target(f"evergrad_{kernel}_{dtype}", jax.ffi.pycapsule(symbol), platform="cpu")
+    return True
+
+
+def _compiler() -> str | None:
+    named = os.environ.get("CXX")
+    return shutil.which(named) if named else next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+
+
+def _built(compiler: str) -> Path:
+    """The library for this source, compiler, jaxlib and processor, built unless it was before."""
+    parts = (SOURCE.read_text("utf-8"), compiler, *FLAGS, jaxlib.__version__, platform.machine(), _processor_flags())
+    path = cache() / f"kernels-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        print("evergrad: building native kernels for this processor, once (about ten seconds)", file=sys.stderr)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with written_whole(path) as beside:
+            command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(beside)]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
+    if hasattr(os, "getuid") and (path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o022):
+        raise OSError(f"{path} could have been written by somebody else: remove it")
+    return path
+
+
+def cache() -> Path:
+    """Where built kernels are kept."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "evergrad"
+
+
+def _processor_flags() -> str:
+    """What the processor can do: a cache may be shared by different ones."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

@@ -1,0 +1,63 @@
+"""OK by kernels: groups of streams, one for each thread, whose arrays are still in the cache when they are mixed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evergrad import native
+from evergrad.cells.base import KroneckerCell
+from evergrad.linearize import KroneckerMemory, recurrent_weight
+
+Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
+
+
+def group(streams: int) -> int:
+    """How many streams to fold at a time: as many as there are threads, or what divides all streams and comes near."""
+    return max(size for size in range(1, native.threads() + 1) if streams % size == 0)
+
+
+def busy(streams: int) -> bool:
+    """Whether most threads would have work."""
+    return 2 * group(streams) > native.threads()
+
+
+def fold(
+    carried: Carried, cell: KroneckerCell, memories: KroneckerMemory, keys: Array, mixing: Callable[..., Any]
+) -> Carried:
+    """`OK.fold` of all streams; `mixing(vectors, gram, key)` chooses the new terms of one."""
+    size = group(len(keys))
+    weights = jnp.transpose(recurrent_weight(cell), (1, 2, 0))
+
+    def some(i, carried):
+        u, a = carried
+        first = i * size
+        pick = lambda tree: jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, size), tree)  # noqa: E731
+        memory = pick(memories)
+        a, fresh, gram = _carry(a, first, memory, weights)
+        vectors = jnp.concatenate([pick(u), memory.regressor], axis=1)
+        chosen, mix = jax.vmap(mixing)(vectors, gram, pick(keys))
+        a = native.call("combine", _like(a), a, first, fresh, mix, in_place=True)
+        return jax.lax.dynamic_update_slice_in_dim(u, chosen, first, 0), a
+
+    return jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(keys) // size), some, carried)
+
+
+def _carry(a, first, memory, weights):
+    _, m, r, q = a.shape
+    size, k = memory.alive.shape
+    fresh, gram = ((size, m, k, q), (size, r + k, r + k))
+    results = _like(a), *(jax.ShapeDtypeStruct(shape, a.dtype) for shape in (fresh, gram))
+    steps = memory.diagonals, memory.direct, memory.alive
+    return native.call("carry", results, a, first, *steps, weights, in_place=True)
+
+
+def contract(a: Float[Array, "B m r q"], delta: Float[Array, "B m"]) -> Float[Array, "B r q"]:
+    """δ A of every stream."""
+    return native.call("contract", jax.ShapeDtypeStruct((len(a), *a.shape[2:]), a.dtype), a, delta)
+
+
+def _like(a):
+    return jax.ShapeDtypeStruct(a.shape, a.dtype)

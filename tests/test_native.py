@@ -1,0 +1,131 @@
+"""The kernels do what the pure form does, and their absence is survived."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad import native
+from evergrad.estimators.base import Estimator
+from evergrad.estimators.ok import _contract, mixing
+from evergrad.linearize import initial_state, linearize
+from evergrad.native import ok as native_ok
+
+needs_compiler = pytest.mark.skipif(native._compiler() is None, reason="no C++ compiler here")
+
+CELLS = {
+    "rhn": lambda key: eg.RHN(inputs=7, units=32, key=key),
+    "lstm": lambda key: eg.LSTM(inputs=5, units=37, key=key),  # two state variables, and no multiple of anything
+    "rnn": lambda key: eg.RNN(inputs=3, units=13, key=key),
+}
+
+
+def carried_and_memories(cell, estimator, streams, steps):
+    m, keys = initial_state(cell).size, jax.random.split(jax.random.key(1), 5)
+    x = jax.random.normal(keys[0], (streams, steps, cell.inputs))
+    h = 0.3 * jax.random.normal(keys[1], (streams, steps, m))
+    reset = jnp.zeros((streams, steps), bool).at[0, steps // 2].set(steps > 1)
+    _, memories = jax.vmap(jax.vmap(linearize, (None, 0, 0, 0)), (None, 0, 0, 0))(cell, h, x, reset)
+    shapes = jax.eval_shape(estimator.init, cell)
+    u, a = (0.1 * jax.random.normal(key, (streams, *s.shape)) for key, s in zip(keys[2:4], shapes, strict=True))
+    return (u, a), memories, jax.random.split(keys[4], streams)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("name", CELLS)
+def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):
+    assert native.available()
+    cell, estimator = CELLS[name](jax.random.key(0)), eg.OK(rank=5, window=steps)
+    given = carried_and_memories(cell, estimator, 4, steps)
+    cell, *given = jax.tree.map(
+        lambda a: a.astype(dtype) if eg_float(a) else a, (cell, *given), is_leaf=lambda a: isinstance(a, jax.Array)
+    )
+    mix = lambda vectors, gram, key: mixing(vectors, gram, estimator.rank, estimator.mix, key)  # noqa: E731
+    pure = jax.jit(lambda *given: Estimator.fold_all(estimator, given[0], cell, *given[1:]))(*given)
+    ours = jax.jit(lambda *given: native_ok.fold(given[0], cell, *given[1:], mix))(*given)
+    for one, other in zip(ours, pure, strict=True):
+        assert one.dtype == dtype
+        atol = (1e-10 if dtype == "float64" else 2e-3) * np.abs(other).max()  # mixing divides by small singular values
+        np.testing.assert_allclose(one, other, rtol=0, atol=atol)
+
+
+def eg_float(a):
+    return isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jnp.floating)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [3, 8, 21])
+def test_a_contraction_by_kernels_is_the_contraction(rows):
+    assert native.available()
+    a = jax.random.normal(jax.random.key(0), (3, rows, 5, 431))
+    delta = jax.random.normal(jax.random.key(1), (3, rows))
+    np.testing.assert_allclose(native_ok.contract(a, delta), _contract(a, delta), rtol=1e-12, atol=1e-12)
+
+
+@needs_compiler
+def test_training_takes_the_kernels_and_learns_the_same(monkeypatch):
+    """Large enough that they are used; the programs differ, the weights do not."""
+    cell_key, readout_key = jax.random.split(jax.random.key(0))
+    model = eg.Model(eg.RHN(4, 64, key=cell_key), eg.Softmax(64, 4, key=readout_key))
+    xs = jax.random.randint(jax.random.key(1), (40, 4), 0, 4)
+    weights, used = [], []
+    for answer in (True, False):
+        monkeypatch.setattr(native, "worth", lambda a, answer=answer: answer)
+        learner = eg.Learner(model, eg.OK(rank=4, window=3), 1e-2)
+        state = learner.init(batch=4, key=jax.random.key(2))
+        used.append("evergrad_carry" in str(jax.make_jaxpr(lambda s: learner.run(s, xs[:-1], xs[1:])[1].losses)(state)))
+        state, _ = learner.run(state, xs[:-1], xs[1:])
+        weights.append(state.model.cell.weight)
+    assert used == [True, False]
+    np.testing.assert_allclose(*weights, rtol=1e-8, atol=1e-10)
+
+
+def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):
+    monkeypatch.setattr(native, "threads", lambda: 4)
+    assert [native_ok.group(streams) for streams in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
+    assert [native_ok.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, False, True, True]
+
+
+def in_a_new_process(code, **environment):
+    found = subprocess.run(
+        [sys.executable, "-W", "always", "-c", f"from evergrad import native; {code}"],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+    return found
+
+
+def test_a_compiler_that_fails_is_said_once_and_survived(tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    said = in_a_new_process(
+        "print(native.available(), native.available())", CXX=str(compiler), XDG_CACHE_HOME=str(tmp_path / "cache")
+    )
+    assert said.stdout.split() == ["False", "False"]
+    assert said.stderr.count("no such header") == 1 and "EVERGRAD_NATIVE=0" in said.stderr
+    assert not list((tmp_path / "cache" / "evergrad").iterdir())
+
+
+def test_it_can_be_switched_off_and_no_compiler_is_no_error():
+    assert in_a_new_process("print(native.available())", EVERGRAD_NATIVE="0").stdout.strip() == "False"
+    without = in_a_new_process("print(native.available())", CXX="no-such-compiler")
+    assert without.stdout.strip() == "False" and not without.stderr
+
+
+@needs_compiler
+def test_a_library_that_others_can_write_is_not_loaded(tmp_path):
+    code = "print(native.available()); [p.chmod(0o777) for p in native.cache().iterdir()]"
+    assert in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "True"
+    refused = in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path))
+    assert refused.stdout.strip() == "False" and "somebody else" in refused.stderr
