@@ -16,25 +16,26 @@ from evergrad.bench.timing import forward, milliseconds, training
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How long to measure; a round is short, and its median over rounds is what counts."""
+    """How much to measure, and how long; a round is short, and its median over rounds is what counts."""
 
     rounds: int
     steps: int  # of a round, at the smaller setting
+    settings: tuple[Setting, ...]
+    units: tuple[int, ...]  # of UORO
 
 
-FULL, QUICK = Effort(rounds=9, steps=64), Effort(rounds=3, steps=32)
+FULL = Effort(rounds=9, steps=64, settings=(COPY, PTB), units=(128, 256, 512))
+QUICK = Effort(rounds=3, steps=32, settings=(COPY,), units=(128, 256))
 
 
 def goals(effort: Effort, say: Callable[[str], None]) -> Iterator[Row]:
     """All rows, as they are measured; `say` is told what is being measured."""
-    for setting in (COPY, PTB):
+    for setting in effort.settings:
         yield from _ok(setting, effort, say)
-    for setting in (COPY, PTB):
         yield from _cheap(setting, effort, say)
-    for units in (128, 256, 512):
+        yield from _compile(setting, say)
+    for units in effort.units:
         yield from _uoro(dataclasses.replace(PTB, units=units), effort, say)
-    yield from _exact(effort, say)
-    yield from _compile(effort, say)
     yield from _short_steps(effort, say)
 
 
@@ -47,11 +48,16 @@ def _ok(setting, effort, say):
         "bare products of window 16": bare.window_products(setting, 1),
         "OK(window=16)": training(setting, setting.ok(), steps),
     }
-    bare_0, whole_0, bare_16, whole_16 = (ms := milliseconds(cases, effort.rounds)).values()
+    exact = eg.RTRL(window=setting.units)
+    if setting is COPY:
+        cases[repr(exact)] = training(setting, exact, setting.units)
+    bare_0, whole_0, bare_16, whole_16, *rtrl = (ms := milliseconds(cases, effort.rounds)).values()
     yield Row("1", f"{setting.name}: OK(window=0) / its bare products", whole_0 / bare_0, 1.6, milliseconds=ms)
     yield Row("2", f"{setting.name}: OK(window=16) / its bare products", whole_16 / bare_16, 2.0)
     yield Row("2", f"{setting.name}: OK(window=0) / OK(window=16)", whole_0 / whole_16, 5.0, at_least=True)
     yield from against_authors(setting, whole_16)
+    for whole in rtrl:
+        yield Row("4", f"{setting.name}: {exact!r} / OK(rank={setting.rank}, window=0)", whole / whole_0, 1.0)
 
 
 def _cheap(setting, effort, say):
@@ -75,30 +81,16 @@ def _uoro(setting, effort, say):
     yield Row("3", what, uoro / one, 3.0, milliseconds=ms)
 
 
-def _exact(effort, say):
-    say("exact RTRL with a window")
-    n = COPY.units
-    cases = {
-        f"RTRL(window={n})": training(COPY, eg.RTRL(window=n), n),
-        "OK(window=0)": training(COPY, COPY.ok(window=0), effort.steps // 4),
-    }
-    exact, ok = (ms := milliseconds(cases, min(effort.rounds, 5))).values()
-    yield Row("4", f"copy: RTRL(window={n}) / OK(rank=16, window=0)", exact / ok, 1.0, milliseconds=ms)
-
-
-def _compile(effort, say):
-    for setting in (COPY, PTB):
-        say(f"compiling at {setting.name}")
-        learner = setting.learner(setting.ok())
-        seconds = {}
-        for steps in (64, 4096):
-            jax.clear_caches()
-            start = time.perf_counter()
-            learner.compile(*setting.data(steps))
-            seconds[steps] = time.perf_counter() - start
-        what = f"{setting.name}: seconds to compile `run`"
-        yield Row("6", what, max(seconds.values()), 15.0, unit="s")
-        yield Row("6", f"{setting.name}: compiling 4,096 steps / 64 steps", seconds[4096] / seconds[64], 1.25)
+def _compile(setting, say):
+    say(f"compiling at {setting.name}")
+    learner, seconds = setting.learner(setting.ok()), {}
+    for steps in (64, 4096):
+        jax.clear_caches()
+        start = time.perf_counter()
+        learner.compile(*setting.data(steps))
+        seconds[steps] = time.perf_counter() - start
+    yield Row("6", f"{setting.name}: seconds to compile `run`", max(seconds.values()), 15.0, unit="s")
+    yield Row("6", f"{setting.name}: compiling 4,096 steps / 64 steps", seconds[4096] / seconds[64], 1.25)
 
 
 def _short_steps(effort, say):

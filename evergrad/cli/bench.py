@@ -16,7 +16,9 @@ app = typer.Typer(help="How fast it is on this machine.", invoke_without_command
 @app.callback()
 def bench(
     context: typer.Context,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and sizes: under two minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rounds, settings and sizes: under two minutes.")
+    ] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Measure the goals of speed, as ratios in one run, and how time and memory grow. Exit code 1 if one is missed.
