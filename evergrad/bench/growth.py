@@ -45,8 +45,8 @@ LAWS = (
     Law("UORO", lambda _: eg.UORO(), (2, 0), (2, 0), _CUBIC, (1,), 128),
     Law("KF(copies=r)", lambda r: eg.KF(copies=r), (3, 1), (2, 1), _CUBIC, _FEW, 2),
     Law("OK(rank=r, window=0)", lambda r: eg.OK(rank=r, window=0), (3, 1), (2, 1), _CUBIC, _FEW, 2),
-    Law("KTP(rank=r)", lambda r: eg.KTP(rank=r), (2, 1), (1, 1), _SQUARE, _MANY, 8),
-    Law("TBPTT(T, stride=1)", lambda r: eg.TBPTT(horizon=r, stride=1), (2, 1), (1, 1), _SQUARE, _MANY, 8),
+    Law("KTP(rank=r)", lambda r: eg.KTP(rank=r), (2, 1), (1, 1), _SQUARE, _MANY, 16),
+    Law("TBPTT(T, stride=1)", lambda r: eg.TBPTT(horizon=r, stride=1), (2, 1), (1, 1), _SQUARE, _MANY, 16),
 )
 QUICK = "OK(rank=r, window=0)"  # in n alone, at the three largest sizes
 
