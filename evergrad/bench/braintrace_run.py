@@ -1,6 +1,6 @@
 """braintrace's UORO, in an environment of its own: `python braintrace_run.py FILE`, a round for every line it reads.
 
-FILE has the symbols to learn and the weights to start from, so that both sides train the same network on the same data. The
+FILE has the symbols to learn and the weights to start from, so that both sides train the same network. The
 first line written holds the losses of the first round, each further one the seconds a step of a round, all as JSON.
 
 Of what braintrace offers this is the fastest that works: `compile` with the batch within the graph (mapped over the batch,

@@ -78,7 +78,8 @@ def _answer(child: subprocess.Popen, order: str = "") -> Any:
 
 
 def _check_same(losses: list[float], setting: Setting, steps: int) -> None:
-    """The first step sees the same weights on both sides, so what it loses is the same: else the networks are not."""
+    """The first loss is the same on both sides if symbols, input weights and readout are. It begins at h = 0, and so says
+    nothing of the recurrent weights; their values make no difference to the time."""
     model, (xs, ys) = setting.learner(eg.UORO()).model, setting.data(steps)
     ours = float(model.losses(xs[:1], ys[:1]).mean())
     if not np.isclose(losses[0], ours, rtol=1e-5):
