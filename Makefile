@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: help setup demo test test-slow test-interop bench-streams lint clean
+.PHONY: help setup demo test test-slow test-interop bench-streams bench-peers lint clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ test-interop: ## PyTorch loads what is exported; in an environment of its own
 
 bench-streams: $(STAMP) ## stream learners compared, deep-river in an environment of its own; DATA=folder, OUT=folder
 	scripts/bench-streams.sh $(if $(DATA),--data $(DATA)) --out $(or $(OUT),runs/streams)
+
+bench-peers: $(STAMP) ## speed against braintrace in an environment of its own, and the authors' figures; JSON=file
+	scripts/bench-peers.sh $(if $(JSON),--json $(JSON))
 
 test-slow: $(STAMP) ## the slow tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15

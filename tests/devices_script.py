@@ -15,6 +15,7 @@ import optax
 
 import evergrad as eg
 from evergrad.bench import scale
+from evergrad.bench.settings import Setting
 from evergrad.bench.traffic import moves
 from evergrad.tasks.copy import Copy
 from evergrad.tasks.series import Series
@@ -105,7 +106,7 @@ def task(name, devices):
 
 def program(name, devices, shard):
     """What one device holds, of what, and what moves: [loops, bytes] of every collective operation."""
-    setting = scale.Setting(units=16, batch=BATCH, rank=4, window=4)
+    setting = Setting("program", units=16, batch=BATCH, rank=4, symbols=50, window=4)
     how = {"estimator": ESTIMATORS[name], "shard": shard}
     compiled = scale.compiled(setting, mesh(int(devices)), steps=2, **how)
     _, state, _ = scale.prepare(setting, mesh(int(devices)), 2, **how)

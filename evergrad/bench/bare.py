@@ -18,9 +18,9 @@ def step_products(setting: Setting, times: int) -> Case:
     return in_place(lambda a, h: _each_stream(lambda a, h: a @ h, a, h), a, h, times=times)
 
 
-def window_products(setting: Setting, window: int, times: int) -> Case:
+def window_products(setting: Setting, times: int) -> Case:
     """The products of a window: one suffix product a step, and P·A once a window; seconds a step of the window."""
-    a, h = _arrays(setting)
+    (a, h), window = _arrays(setting), setting.window
 
     def fold(a, h):
         product = jax.lax.fori_loop(0, window, lambda _, p: p @ h, jnp.eye(len(h), dtype=h.dtype))

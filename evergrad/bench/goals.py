@@ -8,52 +8,34 @@ import jax
 
 import evergrad as eg
 from evergrad.bench import bare
+from evergrad.bench.authors import against_authors
+from evergrad.bench.row import Row
 from evergrad.bench.settings import COPY, PTB, Setting
-from evergrad.bench.timing import Case, forward, medians, training
-
-WINDOW = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A goal and what was measured: `measured` is at most, or at least, `bound`."""
-
-    number: str  # the part of the goal's name that groups rows
-    what: str
-    measured: float
-    bound: float | None  # None: reported, without a goal
-    at_least: bool = False
-    unit: str = "×"
-    milliseconds: dict[str, float] = dataclasses.field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool | None:
-        if self.bound is None:
-            return None
-        return self.measured >= self.bound if self.at_least else self.measured <= self.bound
+from evergrad.bench.timing import forward, milliseconds, training
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How long to measure; a round is short, and its median over rounds is what counts."""
+    """How much to measure, and how long; a round is short, and its median over rounds is what counts."""
 
     rounds: int
     steps: int  # of a round, at the smaller setting
+    settings: tuple[Setting, ...]
+    units: tuple[int, ...]  # of UORO
 
 
-FULL, QUICK = Effort(rounds=9, steps=64), Effort(rounds=3, steps=32)
+FULL = Effort(rounds=9, steps=64, settings=(COPY, PTB), units=(128, 256, 512))
+QUICK = Effort(rounds=3, steps=32, settings=(COPY,), units=(128, 256))
 
 
 def goals(effort: Effort, say: Callable[[str], None]) -> Iterator[Row]:
     """All rows, as they are measured; `say` is told what is being measured."""
-    for setting in (COPY, PTB):
+    for setting in effort.settings:
         yield from _ok(setting, effort, say)
-    for setting in (COPY, PTB):
         yield from _cheap(setting, effort, say)
-    for units in (128, 256, 512):
+        yield from _compile(setting, say)
+    for units in effort.units:
         yield from _uoro(dataclasses.replace(PTB, units=units), effort, say)
-    yield from _exact(effort, say)
-    yield from _compile(effort, say)
     yield from _short_steps(effort, say)
 
 
@@ -62,24 +44,20 @@ def _ok(setting, effort, say):
     steps = effort.steps if setting is COPY else effort.steps // 2
     cases = {
         "bare products of window 0": bare.step_products(setting, steps // 8),
-        "OK(window=0)": training(setting, eg.OK(rank=setting.rank, window=0), steps // 4),
-        "bare products of window 16": bare.window_products(setting, WINDOW, 1),
-        "OK(window=16)": training(setting, eg.OK(rank=setting.rank, window=WINDOW), steps),
+        "OK(window=0)": training(setting, setting.ok(window=0), steps // 4),
+        "bare products of window 16": bare.window_products(setting, 1),
+        "OK(window=16)": training(setting, setting.ok(), steps),
     }
-    bare_0, whole_0, bare_16, whole_16 = (ms := _milliseconds(cases, effort)).values()
+    exact = eg.RTRL(window=setting.units)
+    if setting is COPY:
+        cases[repr(exact)] = training(setting, exact, setting.units)
+    bare_0, whole_0, bare_16, whole_16, *rtrl = (ms := milliseconds(cases, effort.rounds)).values()
     yield Row("1", f"{setting.name}: OK(window=0) / its bare products", whole_0 / bare_0, 1.6, milliseconds=ms)
     yield Row("2", f"{setting.name}: OK(window=16) / its bare products", whole_16 / bare_16, 2.0)
     yield Row("2", f"{setting.name}: OK(window=0) / OK(window=16)", whole_0 / whole_16, 5.0, at_least=True)
-    theirs, gpu, factor = AUTHORS[setting.name]
-    yield Row(
-        "7", f"{setting.name}: the authors' OK on two such cores / OK(window=16)", theirs / whole_16, factor, True
-    )
-    yield Row("7", f"{setting.name}: OK(window=16) a step, against the authors' GPU", whole_16, gpu, unit="ms")
-
-
-# milliseconds a step of the authors' scripts on two such cores, the best of their GPU runs, and the factor to beat the
-# former by: figures of the issue and of PAPER.md, not measured here
-AUTHORS = {"copy": (280.0, 50.0, 50.0), "ptb": (810.0, 100.0, 25.0)}
+    yield from against_authors(setting, whole_16)
+    for whole in rtrl:
+        yield Row("4", f"{setting.name}: {exact!r} / OK(rank={setting.rank}, window=0)", whole / whole_0, 1.0)
 
 
 def _cheap(setting, effort, say):
@@ -88,7 +66,7 @@ def _cheap(setting, effort, say):
         "KTP(rank=16)": training(setting, eg.KTP(rank=16), effort.steps),
         "TBPTT(horizon=16, stride=1)": training(setting, eg.TBPTT(horizon=16, stride=1), effort.steps),
     }
-    ktp, tbptt = (ms := _milliseconds(cases, effort)).values()
+    ktp, tbptt = (ms := milliseconds(cases, effort.rounds)).values()
     yield Row("3", f"{setting.name}: KTP(rank=16) / TBPTT(horizon=16, stride=1)", ktp / tbptt, 2.0, milliseconds=ms)
 
 
@@ -98,35 +76,21 @@ def _uoro(setting, effort, say):
         "one pass": bare.one_pass(setting, effort.steps),
         "UORO": training(setting, eg.UORO(), effort.steps),
     }
-    one, uoro = (ms := _milliseconds(cases, effort)).values()
+    one, uoro = (ms := milliseconds(cases, effort.rounds)).values()
     what = f"{setting.units} units, batch {setting.batch}: UORO / one pass over batch x weights"
     yield Row("3", what, uoro / one, 3.0, milliseconds=ms)
 
 
-def _exact(effort, say):
-    say("exact RTRL with a window")
-    n = COPY.units
-    cases = {
-        f"RTRL(window={n})": training(COPY, eg.RTRL(window=n), n),
-        "OK(window=0)": training(COPY, eg.OK(rank=COPY.rank, window=0), effort.steps // 4),
-    }
-    exact, ok = (ms := _milliseconds(cases, dataclasses.replace(effort, rounds=min(effort.rounds, 5)))).values()
-    yield Row("4", f"copy: RTRL(window={n}) / OK(rank=16, window=0)", exact / ok, 1.0, milliseconds=ms)
-
-
-def _compile(effort, say):
-    for setting in (COPY, PTB):
-        say(f"compiling at {setting.name}")
-        learner = setting.learner(eg.OK(rank=setting.rank, window=WINDOW))
-        seconds = {}
-        for steps in (64, 4096):
-            jax.clear_caches()
-            start = time.perf_counter()
-            learner.compile(*setting.data(steps))
-            seconds[steps] = time.perf_counter() - start
-        what = f"{setting.name}: seconds to compile `run`"
-        yield Row("6", what, max(seconds.values()), 15.0, unit="s")
-        yield Row("6", f"{setting.name}: compiling 4,096 steps / 64 steps", seconds[4096] / seconds[64], 1.25)
+def _compile(setting, say):
+    say(f"compiling at {setting.name}")
+    learner, seconds = setting.learner(setting.ok()), {}
+    for steps in (64, 4096):
+        jax.clear_caches()
+        start = time.perf_counter()
+        learner.compile(*setting.data(steps))
+        seconds[steps] = time.perf_counter() - start
+    yield Row("6", f"{setting.name}: seconds to compile `run`", max(seconds.values()), 15.0, unit="s")
+    yield Row("6", f"{setting.name}: compiling 4,096 steps / 64 steps", seconds[4096] / seconds[64], 1.25)
 
 
 def _short_steps(effort, say):
@@ -140,11 +104,7 @@ def _short_steps(effort, say):
     }
     cases = {"forward": forward(setting, steps)}
     cases |= {name: training(setting, estimator, steps) for name, estimator in estimators.items()}
-    ms = _milliseconds(cases, effort)
+    ms = milliseconds(cases, effort.rounds)
     for name in estimators:
         over = (ms[name] - ms["forward"]) * 1e3
         yield Row("8", f"32 units, batch 1: {name} over a bare forward scan", over, None, unit="µs a step")
-
-
-def _milliseconds(cases: dict[str, Case], effort: Effort) -> dict[str, float]:
-    return {name: 1e3 * seconds for name, seconds in medians(cases, effort.rounds).items()}

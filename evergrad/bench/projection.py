@@ -27,14 +27,6 @@ class Work:
     payload: int  # bytes that are summed over all accelerators
 
 
-def step_flops(units: int, gates: int, regressors: int, rank: int, window: int) -> float:
-    """OK with a window on a cell with one state variable, a lane and step: folding, carrying back, forward."""
-    fold = 2 * units**3 * (1 + gates * rank / window)
-    carry_back = 2 * 1.5 * window * gates * units**2
-    forward = 2 * regressors * gates * units * 3
-    return fold + carry_back + forward
-
-
 def all_reduce_seconds(payload: int, devices: int, a: Assumptions) -> float:
     """A ring within the node, then a ring over the nodes, each accelerator with its share, then back."""
     inside = min(devices, a.node)

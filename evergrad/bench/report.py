@@ -6,9 +6,13 @@ from typing import Any
 
 from rich.table import Table
 
-from evergrad.bench.goals import Row
 from evergrad.bench.growth import TOLERANCE, Fit
+from evergrad.bench.row import Row
 from evergrad.machine import machine
+
+
+def tables(rows: list[Row], fits: list[Fit]) -> list[Table]:
+    return [goals_table(rows), times_table(rows), *([growth_table(fits)] if fits else [])]
 
 
 def goals_table(rows: Iterable[Row]) -> Table:

@@ -17,19 +17,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from evergrad.bench.projection import Assumptions, Work, project, step_flops
+import jax
+import numpy as np
+
+from evergrad import placing
+from evergrad.bench.projection import Assumptions, Work, project
+from evergrad.bench.settings import PTB, Setting
 from evergrad.bench.traffic import moves
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """An RHN that learns symbols with OK and Adam; the defaults are the paper's character-level Penn Treebank."""
-
-    units: int = 256
-    batch: int = 32
-    rank: int = 8
-    window: int = 16
-    symbols: int = 50
+from evergrad.planner import predict
+from evergrad.tasks.base import Sequence, place_source
+from evergrad.training.machine_options import Machines
+from evergrad.training.machines import muster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +38,8 @@ class Effort:
     rounds: int
 
 
-FULL = Effort(Setting(), (2, 4, 8), 64, 7)
-QUICK = Effort(Setting(units=32, batch=8, rank=4, window=8), (2, 4), 16, 3)
+FULL = Effort(PTB, (2, 4, 8), 64, 7)
+QUICK = Effort(Setting("small", units=32, batch=8, rank=4, symbols=50, window=8), (2, 4), 16, 3)
 PROJECTED = (8, 64, 512)
 
 
@@ -55,8 +53,7 @@ def scale(effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
     rows.append(_two_processes(effort))
     s, assumptions = effort.setting, Assumptions()
     payload = sum(m["bytes"] for m in rows[0]["moved"]["each_step"])
-    flops = step_flops(s.units, 2, s.symbols + s.units + 1, s.rank, s.window)
-    work = Work(s.batch, flops, payload)
+    work = Work(s.batch, 2 * _multiply_adds(s), payload)
     return {
         "setting": dataclasses.asdict(s),
         "cores": len(os.sched_getaffinity(0)),
@@ -68,6 +65,12 @@ def scale(effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
             "rows": project(work, PROJECTED, assumptions),
         },
     }
+
+
+def _multiply_adds(setting: Setting) -> float:
+    """Of one lane and step, as the planner counts them."""
+    estimator, one = setting.ok(), dataclasses.replace(setting, batch=1)
+    return predict(one.learner(estimator).model.cell, estimator, batch=1, outputs=one.symbols).multiply_adds
 
 
 def _child(effort: Effort, devices: int, **process: Any) -> dict[str, Any]:
@@ -120,12 +123,6 @@ def _free_port() -> int:
 
 def main(order: dict[str, Any]) -> None:
     """In a process of its own: measures, and prints one line of JSON."""
-    import jax
-    import numpy as np
-
-    from evergrad.training.machine_options import Machines
-    from evergrad.training.machines import muster
-
     setting, devices, process = Setting(**order["setting"]), order["devices"], order["process"]
     machines = Machines(coordinator=None, devices=devices)
     if process:
@@ -166,28 +163,14 @@ def _case(setting: Setting, mesh: Any, steps: int) -> Callable[[], float]:
 
 
 def prepare(setting: Setting, mesh: Any, steps: int, *, estimator: Any = None, shard: str = "lanes") -> tuple:
-    """A learner, its first state, and random symbols: what they are makes no difference to the time."""
-    import jax
-    import numpy as np
-    import optax
-
-    import evergrad as eg
-
-    keys, s = jax.random.split(jax.random.key(0), 3), setting
-    cell = eg.RHN(inputs=s.symbols, units=s.units, key=keys[0])
-    model = eg.Model(cell, eg.Softmax(units=s.units, classes=s.symbols, key=keys[1]))
-    estimator = eg.OK(rank=s.rank, window=s.window) if estimator is None else estimator
-    learner = eg.Learner(model, estimator, optax.adam(10**-3.5), clip=1.0)
-    data = np.random.default_rng(0).integers(0, s.symbols, (2, steps, s.batch))
-    state = learner.init(batch=s.batch, key=keys[2], mesh=mesh, shard=shard)
-    return learner, state, data
+    """A learner, its first state, and random symbols."""
+    learner = setting.learner(setting.ok() if estimator is None else estimator)
+    state = learner.init(batch=setting.batch, key=jax.random.key(2), mesh=mesh, shard=shard)
+    return learner, state, tuple(map(np.asarray, setting.data(steps)))
 
 
 def compiled(setting: Setting, mesh: Any, steps: int = 2, **how: Any) -> Any:
     """The compiled loop."""
-    from evergrad import placing
-    from evergrad.tasks.base import Sequence, place_source
-
     learner, state, (xs, ys) = prepare(setting, mesh, steps, **how)
     data = learner._data(state, xs, ys, None, None, lead=xs.shape)
     mesh = placing.mesh_of(state)

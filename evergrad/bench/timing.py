@@ -61,8 +61,21 @@ def medians(cases: dict[str, Case], rounds: int, seen: Callable[[], None] = lamb
     return {name: statistics.median(each) for name, each in times.items()}
 
 
+def patient(case: Case, seconds: float) -> float:
+    """Seconds a step of the median round, of three rounds at least, and of as many as make up so many `seconds` a step."""
+    times = [case() for _ in range(3)]
+    while sum(times) < seconds:
+        times.append(case())
+    return statistics.median(times)
+
+
 def forward(setting: Setting, steps: int) -> Case:
     """The losses of the same model, without learning."""
     model, data = setting.learner(UORO()).model, setting.data(steps)
     losses = jax.jit(lambda xs, ys: model.losses(xs, ys))
     return timed(lambda: jax.block_until_ready(losses(*data)), steps)
+
+
+def milliseconds(cases: dict[str, Case], rounds: int) -> dict[str, float]:
+    """The same in milliseconds, as people read them."""
+    return {name: 1e3 * seconds for name, seconds in medians(cases, rounds).items()}

@@ -2,7 +2,7 @@
 
 import typer
 
-from evergrad.cli.bench import app as bench_app
+from evergrad.cli.bench import app as bench_app, peers
 from evergrad.cli.bench_scale import scale
 from evergrad.cli.compare import compare
 from evergrad.cli.evaluate import evaluate
@@ -28,6 +28,7 @@ app.add_typer(import_app, name="import")
 app.add_typer(streams_app, name="streams")
 app.add_typer(lab_app, name="lab")
 app.add_typer(paper_app, name="paper")
+bench_app.command()(peers)
 bench_app.command()(scale)
 app.add_typer(bench_app, name="bench")
 for command in (resume, evaluate, sample, compare, info, export, plan):

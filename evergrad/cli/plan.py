@@ -1,13 +1,12 @@
 """`evergrad plan`: what a choice of estimator costs, before starting."""
 
-import json
 import re
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from evergrad.cli.errors import explained
+from evergrad.cli.json_option import JsonFile, check_json_file, write_json
 from evergrad.training.settings import CELLS
 
 
@@ -25,7 +24,7 @@ def plan(
     time_per_step: Annotated[
         str | None, typer.Option(help="Time that a step may take, such as 5ms.", show_default="no limit")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="File to write the figures to as well.")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Predict bytes, multiply-adds and time of a training step for every estimator, and recommend one.
 
@@ -33,13 +32,13 @@ def plan(
     Example: evergrad plan --cell rhn --units 256 --inputs 50 --batch 32 --memory 8GB
     """
     with explained():
+        check_json_file(json_file)
         import jax
         from rich import box
         from rich.console import Console
         from rich.table import Table
 
         import evergrad as eg
-        from evergrad.files import write_whole
         from evergrad.names import refuse_unknown
 
         refuse_unknown("cell", cell, CELLS)
@@ -66,8 +65,7 @@ def plan(
         console.print(table)
         if found.recommended is not None:
             console.print(f"Recommended: {_name(found.recommended.estimator)}: {found.why}", highlight=False)
-        if json_file is not None:
-            write_whole(json_file, json.dumps(_as_json(found), indent=1) + "\n")
+        write_json(json_file, _as_json(found))
         if found.recommended is None:
             raise eg.InputError(found.why)
 
