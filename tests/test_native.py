@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import evergrad as eg
@@ -37,26 +39,33 @@ def carried_and_memories(cell, estimator, streams, steps):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("steps", [1, 2, 5])
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize(
+    ("name", "steps", "dtype"),
+    [
+        ("rhn", 1, "float64"),
+        ("rhn", 5, "float64"),
+        ("rhn", 5, "float32"),
+        ("lstm", 4, "float64"),
+        ("rnn", 2, "float64"),
+    ],
+)
 def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):
     assert native.available()
     cell, estimator = CELLS[name](jax.random.key(0)), eg.OK(rank=5, window=steps)
     given = carried_and_memories(cell, estimator, 4, steps)
-    cell, *given = jax.tree.map(
-        lambda a: a.astype(dtype) if eg_float(a) else a, (cell, *given), is_leaf=lambda a: isinstance(a, jax.Array)
-    )
+    cell, *given = jax.tree.map(lambda a: a.astype(dtype) if is_real(a) else a, (cell, *given))
     mix = lambda vectors, gram, key: mixing(vectors, gram, estimator.rank, estimator.mix, key)  # noqa: E731
-    pure = jax.jit(lambda *given: Estimator.fold_all(estimator, given[0], cell, *given[1:]))(*given)
-    ours = jax.jit(lambda *given: native_ok.fold(given[0], cell, *given[1:], mix))(*given)
+    pure = eqx.filter_jit(lambda cell, carried, *rest: Estimator.fold_all(estimator, carried, cell, *rest))(
+        cell, *given
+    )
+    ours = eqx.filter_jit(lambda cell, carried, *rest: native_ok.fold(carried, cell, *rest, mix))(cell, *given)
     for one, other in zip(ours, pure, strict=True):
         assert one.dtype == dtype
         atol = (1e-10 if dtype == "float64" else 2e-3) * np.abs(other).max()  # mixing divides by small singular values
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
 
-def eg_float(a):
+def is_real(a):
     return isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jnp.floating)
 
 
@@ -78,9 +87,10 @@ def test_training_takes_the_kernels_and_learns_the_same(monkeypatch):
     weights, used = [], []
     for answer in (True, False):
         monkeypatch.setattr(native, "worth", lambda a, answer=answer: answer)
-        learner = eg.Learner(model, eg.OK(rank=4, window=3), 1e-2)
+        jax.clear_caches()
+        learner = eg.Learner(model, eg.OK(rank=4, window=3), optax.sgd(1e-2))
         state = learner.init(batch=4, key=jax.random.key(2))
-        used.append("evergrad_carry" in str(jax.make_jaxpr(lambda s: learner.run(s, xs[:-1], xs[1:])[1].losses)(state)))
+        used.append("evergrad_carry" in learner.compile(xs[:-1], xs[1:]).as_text())
         state, _ = learner.run(state, xs[:-1], xs[1:])
         weights.append(state.model.cell.weight)
     assert used == [True, False]
@@ -113,14 +123,16 @@ def test_a_compiler_that_fails_is_said_once_and_survived(tmp_path):
         "print(native.available(), native.available())", CXX=str(compiler), XDG_CACHE_HOME=str(tmp_path / "cache")
     )
     assert said.stdout.split() == ["False", "False"]
-    assert said.stderr.count("no such header") == 1 and "EVERGRAD_NATIVE=0" in said.stderr
+    assert said.stderr.count("no such header") == 1
+    assert "EVERGRAD_NATIVE=0" in said.stderr
     assert not list((tmp_path / "cache" / "evergrad").iterdir())
 
 
 def test_it_can_be_switched_off_and_no_compiler_is_no_error():
     assert in_a_new_process("print(native.available())", EVERGRAD_NATIVE="0").stdout.strip() == "False"
     without = in_a_new_process("print(native.available())", CXX="no-such-compiler")
-    assert without.stdout.strip() == "False" and not without.stderr
+    assert without.stdout.strip() == "False"
+    assert not without.stderr
 
 
 @needs_compiler
@@ -128,4 +140,5 @@ def test_a_library_that_others_can_write_is_not_loaded(tmp_path):
     code = "print(native.available()); [p.chmod(0o777) for p in native.cache().iterdir()]"
     assert in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "True"
     refused = in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path))
-    assert refused.stdout.strip() == "False" and "somebody else" in refused.stderr
+    assert refused.stdout.strip() == "False"
+    assert "somebody else" in refused.stderr
