@@ -183,6 +183,52 @@ def test_labels_of_another_type_are_refused(label, message):
     assert pickle.dumps(model) == before
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.learn_many(np.zeros((2, 1)), ["a", "b"]), "was given 2 lanes and had 1"),
+        (lambda m: m.learn_many(np.array([[math.inf]]), ["new"]), "infinite value has no place"),
+        (lambda m: m.partial_fit([[1.0], [2.0]], ["new", 3]), "a number, and labels were a string"),
+        (lambda m: m.partial_fit([[math.inf]], ["yes"], classes=["new"]), "infinite value has no place"),
+        (lambda m: m.partial_fit([[1.0]], ["yes"], classes=[3]), "a number, and labels were a string"),
+        (lambda m: m.partial_fit([[1.0], [2.0]], ["new"]), "they must agree"),
+    ],
+)
+def test_bad_series_of_labels_are_refused_and_the_model_is_as_it_was(call, message):
+    model = taught(OnlineRNNClassifier)
+    before = pickle.dumps(model)
+    with pytest.raises(eg.InputError, match=message):
+        call(model)
+    assert pickle.dumps(model) == before
+
+
+def test_classes_to_come_are_of_one_type():
+    with pytest.raises(eg.InputError, match="a string, and labels were a number"):
+        OnlineRNNClassifier(units=3, seed=0).partial_fit([[1.0]], [1], classes=[1, "a"])
+
+
+def test_predicting_before_anything_was_learned():
+    """river's conventions: 0 for a number, None for a label."""
+    settings = {"units": 3, "seed": 0, "estimator": eg.RTRL()}
+    assert OnlineRNNRegressor(**settings).predict_one({"a": 1.0}) == 0
+    assert OnlineRNNRegressor(**settings).predict(np.ones((2, 1))).tolist() == [0, 0]
+    assert OnlineRNNForecaster(**settings).forecast(2) == [0, 0]
+    assert OnlineRNNClassifier(**settings).predict_one({"a": 1.0}) is None
+    with pytest.raises(eg.InputError, match="there are no classes yet"):
+        OnlineRNNClassifier(**settings).predict(np.ones((2, 1)))
+
+
+@pytest.mark.parametrize("kind", [OnlineRNNClassifier, OnlineRNNForecaster], ids=lambda kind: kind.__name__)
+def test_an_empty_feature_set_is_a_sample(kind):
+    model = taught(kind)
+    if kind is OnlineRNNForecaster:
+        model.learn_one(1.0, {})
+        assert math.isfinite(model.forecast(1, [{}])[0])
+    else:
+        model.learn_one({}, "yes")
+        assert set(model.predict_proba_one({})) == {"no", "yes"}
+
+
 def test_a_forecaster_refuses_what_it_cannot_use():
     model = taught(OnlineRNNForecaster)
     before = pickle.dumps(model)

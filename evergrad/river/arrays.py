@@ -39,6 +39,11 @@ def series_shape(X: Any) -> tuple[int, int]:
     return (len(X), X.shape[1]) if np.ndim(X) == 3 else (len(X), 1)
 
 
+def labels(y: Any) -> np.ndarray:
+    """Labels as an array; those of a list as they are, where NumPy would make strings of numbers beside strings."""
+    return np.asarray(y) if hasattr(y, "dtype") else np.array(y, object)
+
+
 def like(X: Any, values: np.ndarray) -> Any:
     """Values a row as a pandas series with the frame's index where X is a frame, else as they are."""
     if not hasattr(X, "columns"):

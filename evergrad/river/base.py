@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import evergrad as eg
-from evergrad.checks import refuse_unless, whole_number
+from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.river import saving
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
 from evergrad.river.pending import Sample
@@ -77,20 +77,19 @@ class StreamLearner(abc.ABC):
         return None if self._session is None else self._session.settings.lanes
 
     def _check_lanes(self, lanes: int) -> None:
+        if lanes > 0 and self._lanes in (None, lanes):
+            return  # every sample comes this way, so no message is made in advance
         name = type(self).__name__
         refuse_unless(lanes > 0, f"{name} was given no rows: pass one row a lane.")
-        refuse_unless(
-            self._lanes in (None, lanes),
+        raise InputError(
             f"{name} was given {lanes} lanes and had {self._lanes} before: the number of parallel streams cannot "
-            "change under way. Use a clone() for another number.",
+            "change under way. Use a clone() for another number."
         )
 
     def _check_features(self, x: Mapping[Hashable, Any]) -> dict[Hashable, float | str]:
         """Of one lane, those that are not missing. Changes nothing."""
-        refuse_unless(
-            isinstance(x, Mapping),
-            f"x is {x!r}: pass a dict of features, or arrays to partial_fit, predict and run.",
-        )
+        if not isinstance(x, Mapping):
+            raise InputError(f"x is {x!r}: pass a dict of features, or arrays to partial_fit, predict and run.")
         self._check_lanes(1)
         return self._slots.check(x)
 

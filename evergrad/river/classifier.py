@@ -67,7 +67,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
 
     def learn_many(self, X: Any, y: Any) -> None:
         """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. None in y is missing."""
-        labels = [self._check_label(v, missing=True) for v in np.asarray(y).tolist()]
+        labels = [self._check_label(v, missing=True) for v in arrays.labels(y).tolist()]
         self._check_one_kind(labels)
         columns = self._check_series(arrays.row_columns(X), (1, len(labels)))
         key, last = row_key(columns), self._last_known(len(labels))
@@ -94,9 +94,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
 
         `classes` may name labels that are to come.
         """
-        if classes is not None:
-            self._ids([self._check_label(v) for v in np.asarray(classes).tolist()])
-        self._run(X, y)
+        self._run(X, y, [] if classes is None else classes)
         return self
 
     def run(self, X: Any, y: Any) -> np.ndarray:
@@ -130,13 +128,14 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     def classes_(self) -> np.ndarray:
         return np.array(self._labels)
 
-    def _run(self, X, y):
-        y = np.asarray(y)
+    def _run(self, X, y, to_come=()):
+        y = arrays.labels(y)
         labels = [self._check_label(v, missing=True) for v in y.ravel().tolist()]
-        self._check_one_kind(labels)
+        to_come = [self._check_label(v) for v in to_come]
+        self._check_one_kind([*to_come, *labels])
         shape = (len(y), y[:1].size)
         columns = self._check_series(arrays.series_columns(X, self._lanes), shape)
-        ids = self._ids(labels).reshape(shape)
+        ids = self._ids([*to_come, *labels])[len(to_come) :].reshape(shape)
         names, self._last = history.last_class_columns(self._last_known(shape[1]), ids)
         raws = self._encode_columns(columns, {history.LAST_CLASS: names})
         out = self._session.series(raws, np.maximum(ids, 0), ids >= 0)
