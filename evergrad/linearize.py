@@ -15,6 +15,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -155,6 +156,16 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
         return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(memory.state, memory.x)
 
     return jax.vjp(steps, params)[1](delta)[0]
+
+
+def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Float[Array, ""]:
+    """‖δ F‖ of one stream, for a Kronecker cell without building δ F."""
+    if not isinstance(memory, KroneckerMemory):
+        return optax.tree.norm(pullback(cell, memory, delta))
+    rows, columns = memory.regressor**2, through_diagonals(memory, delta) ** 2
+    if cell.mask.all():
+        return jnp.sqrt(rows.sum() * columns.sum())
+    return jnp.sqrt(rows @ jnp.asarray(cell.mask, rows.dtype) @ columns)
 
 
 def _in_memory(v: Float[Array, " q"]) -> Float[Array, " q"]:

@@ -15,6 +15,7 @@ import evergrad as eg
 from evergrad import native
 from evergrad.estimators.base import Estimator
 from evergrad.estimators.ok import _contract, mixing
+from evergrad.estimators.scaling import norm
 from evergrad.linearize import initial_state, linearize
 from evergrad.native import ok as native_ok
 
@@ -142,3 +143,12 @@ def test_a_library_that_others_can_write_is_not_loaded(tmp_path):
     refused = in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path))
     assert refused.stdout.strip() == "False"
     assert "somebody else" in refused.stderr
+
+
+@needs_compiler
+def test_a_norm_by_kernels_is_the_norm_also_under_vmap():
+    assert native.available()
+    a = jax.random.normal(jax.random.key(0), (3, 7, 9_001))
+    found = jax.jit(jax.vmap(norm))(a)
+    assert "evergrad_squares" in jax.jit(jax.vmap(norm)).lower(a).as_text()
+    np.testing.assert_allclose(found, jnp.sqrt(jnp.sum(a * a, axis=(1, 2))), rtol=1e-12)

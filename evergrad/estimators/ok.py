@@ -66,7 +66,7 @@ class OK(Estimator):
         return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
 
     def fold_all(self, carried, cell, memories, keys):
-        if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1]) or not native_ok.busy(len(keys)):
+        if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1][0]) or not native_ok.busy(len(keys)):
             return super().fold_all(carried, cell, memories, keys)
         mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
         kernel = lambda carried, memories, keys: native_ok.fold(carried, cell, memories, keys, mix)  # noqa: E731
@@ -87,7 +87,7 @@ class OK(Estimator):
 
     def gradient(self, carried, cell, delta):
         u, a = carried
-        through = native.either(native_ok.contract, _contract, a, delta) if native.worth(a) else _contract(a, delta)
+        through = native.either(native_ok.contract, _contract, a, delta) if native.worth(a[0]) else _contract(a, delta)
         return weight_gradient(cell, across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1))
 
     def split(self, cell, parts):

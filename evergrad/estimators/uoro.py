@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.scaling import mixed
-from evergrad.linearize import initial_state, pullback, transition
+from evergrad.linearize import initial_state, pullback, pullback_norm, transition
 
 
 class UORO(Estimator):
@@ -33,7 +33,15 @@ class UORO(Estimator):
         u, v = carried
         signs = jax.random.rademacher(key, u.shape, u.dtype)
         one = jnp.ones((), u.dtype)  # a sign for the whole would change nothing: the signs of ν have it in them
-        return mixed((transition(cell, memory).matvec(u), v), (signs, pullback(cell, memory, signs)), (one, one))
+        new, norms = (
+            (signs, pullback(cell, memory, signs)),
+            (jnp.linalg.norm(signs), pullback_norm(cell, memory, signs)),
+        )
+        return mixed((transition(cell, memory).matvec(u), v), new, (one, one), norms)
+
+    def step_all(self, carried, cell, memory, keys):
+        """All streams at once: passes over the whole of v keep all cores busy."""
+        return jax.vmap(lambda *one: self.step(one[0], cell, *one[1:]))(carried, memory, keys)
 
     def cost(self, sizes):
         return Cost(0, sizes.n * sizes.q, 8 * sizes.parameters, 1.2 * sizes.parameters)

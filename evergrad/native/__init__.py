@@ -8,6 +8,7 @@ EVERGRAD_NATIVE=0. XLA calls them through its foreign-function interface and len
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import platform
 import shutil
@@ -24,11 +25,11 @@ import jaxlib
 from evergrad.files import written_whole
 
 SOURCE = Path(__file__).with_name("kernels.cc")
-KERNELS = ("carry", "combine", "contract")
+KERNELS = ("carry", "combine", "contract", "squares")
 DTYPES = ("float32", "float64")
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
 PATIENCE = 300.0  # seconds for the compiler
-SMALL = 1 << 16  # numbers a stream below which it does not matter
+SMALL = 1 << 15  # numbers a stream below which it does not matter
 
 
 def either(kernel: Callable[..., Any], pure: Callable[..., Any], *args: Any) -> Any:
@@ -36,15 +37,18 @@ def either(kernel: Callable[..., Any], pure: Callable[..., Any], *args: Any) -> 
     return jax.lax.platform_dependent(*args, cpu=kernel, default=pure)
 
 
-def call(name: str, results: Any, *args: Any, in_place: bool = False) -> Any:
-    """What a kernel gives; `in_place` if its first result is written over its first argument."""
+def call(name: str, results: Any, *args: Any, in_place: bool = False, mapped: bool = False) -> Any:
+    """What a kernel gives; `in_place` if its first result is written over its first argument, `mapped` if the kernel
+    takes any axes in front as streams, and so can be under a `vmap`.
+    """
+    aliases, vmap_method = {0: 0} if in_place else None, "broadcast_all" if mapped else None
     target = f"evergrad_{name}_{args[0].dtype}"
-    return jax.ffi.ffi_call(target, results, input_output_aliases={0: 0} if in_place else None)(*args)
+    return jax.ffi.ffi_call(target, results, input_output_aliases=aliases, vmap_method=vmap_method)(*args)
 
 
-def worth(array: jax.Array) -> bool:
-    """Whether kernels can be had for an array of B streams, and save more than they cost."""
-    return array.size >= SMALL * len(array) and array.dtype.name in DTYPES and available()
+def worth(one: jax.Array | jax.ShapeDtypeStruct) -> bool:
+    """Whether kernels can be had, and save more than they cost, for arrays that for one stream are like this."""
+    return math.prod(one.shape) >= SMALL and one.dtype.name in DTYPES and available()
 
 
 def threads() -> int:

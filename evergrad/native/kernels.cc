@@ -1,10 +1,11 @@
-// What OK does with its largest array, A [B, m, r, q]: r matrices of m by q for each of B streams.
+// What estimators do with their largest array. That of OK is A [B, m, r, q]: r matrices of m by q for each of B streams.
 //
 //   carry     A := P A in place, for some streams, where P = H_k ... H_1 is the transition of k remembered steps. Also
 //             gives what each of those steps adds, fresh_s = S_s D_s with S_s = H_k ... H_{s+1}, and the Gram matrix of
 //             all r + k terms.
 //   combine   A_j := sum over i of w_ij A_i over the old and the fresh terms, in place, for some streams.
 //   contract  sum over the rows of delta_row A_row, for all streams.
+//   squares   the sum of the squares of any array, for all streams.
 //
 // A stream is the work of one thread, from XLA's own pool, so a result does not depend on how many threads there are.
 // Products are computed in tiles of 6 rows by 2 vectors, which is what 16 registers hold, from operands that were copied
@@ -378,6 +379,24 @@ void Contract(const T* delta, const T* a, int64_t rows, int64_t stride, int64_t 
     for (int64_t c = 0; c < width; ++c) to[c] += delta[row] * a[row * stride + c];
 }
 
+template <typename T>
+T Squares(const T* from, int64_t numbers) {
+  constexpr int64_t kTogether = 4;
+  Vector<T> sum[kTogether] = {};
+  int64_t i = 0;
+  for (; i + kTogether * kLanes<T> <= numbers; i += kTogether * kLanes<T>) {
+    for (int64_t j = 0; j < kTogether; ++j) {
+      const Vector<T> here = Load(from + i + j * kLanes<T>);
+      sum[j] += here * here;
+    }
+  }
+  const Vector<T> all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  T total = 0;
+  for (int64_t lane = 0; lane < kLanes<T>; ++lane) total += all[lane];
+  for (; i < numbers; ++i) total += from[i] * from[i];
+  return total;
+}
+
 // ---- calls from XLA ----------------------------------------------------------------------------------------------
 
 template <ffi::DataType kType>
@@ -431,6 +450,29 @@ ffi::Error ContractCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> delta
 }
 
 template <ffi::DataType kType>
+ffi::Error SquaresCall(ffi::ThreadPool pool, Array<kType> a, ffi::Result<Array<kType>> out) {
+  using T = ffi::NativeType<kType>;
+  const int64_t streams = out->element_count(), numbers = streams ? a.element_count() / streams : 0;
+  const int64_t portion = 1 << 14, portions = (numbers + portion - 1) / portion;
+  std::vector<T> partial(streams * portions);
+  ShareOut(pool, streams * portions, [&](int64_t i) {
+    const int64_t b = i / portions, from = i % portions * portion;
+    partial[i] = Squares(a.typed_data() + b * numbers + from, std::min(portion, numbers - from));
+  });
+  for (int64_t b = 0; b < streams; ++b) {
+    T total = 0;
+    for (int64_t i = 0; i < portions; ++i) total += partial[b * portions + i];
+    out->typed_data()[b] = total;
+  }
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType kType>
+auto BindSquares() {
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<Array<kType>>().template Ret<Array<kType>>();
+}
+
+template <ffi::DataType kType>
 auto BindCarry() {
   using A = Array<kType>;
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<ffi::Buffer<ffi::S32>>()
@@ -459,3 +501,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(combine_float32, CombineCall<ffi::F32>, BindCombin
 XLA_FFI_DEFINE_HANDLER_SYMBOL(combine_float64, CombineCall<ffi::F64>, BindCombine<ffi::F64>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(contract_float32, ContractCall<ffi::F32>, BindContract<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(contract_float64, ContractCall<ffi::F64>, BindContract<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(squares_float32, SquaresCall<ffi::F32>, BindSquares<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(squares_float64, SquaresCall<ffi::F64>, BindSquares<ffi::F64>());
