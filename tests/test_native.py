@@ -14,7 +14,7 @@ import pytest
 import evergrad as eg
 from evergrad import native
 from evergrad.estimators.base import Estimator
-from evergrad.estimators.ok import _contract, mixing
+from evergrad.estimators.ok import mixing
 from evergrad.estimators.scaling import norm
 from evergrad.linearize import initial_state, linearize
 from evergrad.native import ok as native_ok
@@ -71,15 +71,6 @@ def is_real(a):
 
 
 @needs_compiler
-@pytest.mark.parametrize("rows", [3, 8, 21])
-def test_a_contraction_by_kernels_is_the_contraction(rows):
-    assert native.available()
-    a = jax.random.normal(jax.random.key(0), (3, rows, 5, 431))
-    delta = jax.random.normal(jax.random.key(1), (3, rows))
-    np.testing.assert_allclose(native_ok.contract(a, delta), _contract(a, delta), rtol=1e-12, atol=1e-12)
-
-
-@needs_compiler
 def test_training_takes_the_kernels_and_learns_the_same(monkeypatch):
     """Large enough that they are used; the programs differ, the weights do not."""
     cell_key, readout_key = jax.random.split(jax.random.key(0))
@@ -96,6 +87,14 @@ def test_training_takes_the_kernels_and_learns_the_same(monkeypatch):
         weights.append(state.model.cell.weight)
     assert used == [True, False]
     np.testing.assert_allclose(*weights, rtol=1e-8, atol=1e-10)
+
+
+@needs_compiler
+def test_a_product_by_kernels_is_the_product():
+    assert native.available()
+    a, p = jax.random.normal(jax.random.key(0), (3, 21, 67)), jax.random.normal(jax.random.key(1), (3, 21, 21))
+    found = jax.jit(lambda a, p: native.call("multiply", jax.ShapeDtypeStruct(a.shape, a.dtype), a, p, in_place=True))
+    np.testing.assert_allclose(found(a, p), p @ a, rtol=1e-12, atol=1e-12)
 
 
 def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):

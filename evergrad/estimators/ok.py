@@ -87,7 +87,7 @@ class OK(Estimator):
 
     def gradient(self, carried, cell, delta):
         u, a = carried
-        through = native.either(native_ok.contract, _contract, a, delta) if native.worth(a[0]) else _contract(a, delta)
+        through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
         return weight_gradient(cell, across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1))
 
     def split(self, cell, parts):
@@ -99,10 +99,6 @@ class OK(Estimator):
     def influence(self, carried, cell):
         u, a = carried
         return weight_gradient(cell, jnp.einsum("rp,mrq->mpq", u, a))
-
-
-def _contract(a: Float[Array, "B m r q"], delta: Float[Array, "B m"]) -> Float[Array, "B r q"]:
-    return jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
 
 
 def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> Float[Array, "r+k r+k"]:

@@ -25,7 +25,7 @@ import jaxlib
 from evergrad.files import written_whole
 
 SOURCE = Path(__file__).with_name("kernels.cc")
-KERNELS = ("carry", "combine", "contract", "squares")
+KERNELS = ("carry", "combine", "multiply", "squares")
 DTYPES = ("float32", "float64")
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
 PATIENCE = 300.0  # seconds for the compiler

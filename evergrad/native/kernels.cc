@@ -4,7 +4,7 @@
 //             gives what each of those steps adds, fresh_s = S_s D_s with S_s = H_k ... H_{s+1}, and the Gram matrix of
 //             all r + k terms.
 //   combine   A_j := sum over i of w_ij A_i over the old and the fresh terms, in place, for some streams.
-//   contract  sum over the rows of delta_row A_row, for all streams.
+//   multiply  A := P A in place for given P [B, m, m]: for the benchmark, which asks what the products alone take.
 //   squares   the sum of the squares of any array, for all streams.
 //
 // A stream is the work of one thread, from XLA's own pool, so a result does not depend on how many threads there are.
@@ -26,6 +26,7 @@ namespace ffi = xla::ffi;
 namespace {
 
 constexpr int64_t kRows = 6;
+constexpr int64_t kBlock = 8;  // panels that are packed at a time
 
 template <typename T>
 constexpr int64_t kLanes = 32 / sizeof(T);
@@ -310,32 +311,36 @@ void Gram(const Terms<T>& terms, T* out) {
     for (int64_t j = i; j < n; ++j) out[i * n + j] = out[j * n + i] = static_cast<T>(totals[i * n + j]);
 }
 
+// a := p · a in place, for p [m, m] and a [m, width]; `packed` and `panels` are scratch.
 template <typename T>
-void Carry(const Steps<T>& steps, T* a, int64_t r, T* fresh, T* gram) {
-  constexpr int64_t kBlock = 8;  // panels
-  const int64_t m = steps.m(), width = r * steps.q(), strips = RoundUp(m, kRows) * m;
-  const int64_t panels = kBlock * m * kColumns<T>;
-  T* suffix = nullptr;
-  Scratch<T> scratch(2 * m * m + strips + panels + 256);
-  T *next = scratch.Take(m * m), *spare = scratch.Take(m * m);
-  T *packed = scratch.Take(strips), *panel = scratch.Take(panels);
-  for (int64_t step = steps.k - 1; step >= 0; --step) {
-    CarryForward(steps, step, suffix, fresh);
-    Extend(steps, step, suffix, next, packed, panel);
-    suffix = next;
-    std::swap(next, spare);
-  }
-  PackLeft(suffix, m, m, m, packed);
+void Multiply(const T* p, int64_t m, T* a, int64_t width, T* packed, T* panels) {
+  PackLeft(p, m, m, m, packed);
   for (int64_t block = 0; block < width; block += kBlock * kColumns<T>) {
     const int64_t end = std::min(width, block + kBlock * kColumns<T>);
     for (int64_t row = 0; row < m; ++row) {
-      T* to = panel + row * kColumns<T>;
+      T* to = panels + row * kColumns<T>;
       for (int64_t c = block; c < end; c += kColumns<T>, to += m * kColumns<T>)
         std::memcpy(to, a + row * width + c, std::min(kColumns<T>, end - c) * sizeof(T));
     }
     for (int64_t c = block; c < end; c += kColumns<T>)
-      Panel(packed, panel + (c - block) * m, kColumns<T>, m, m, a + c, width, std::min(kColumns<T>, end - c));
+      Panel(packed, panels + (c - block) * m, kColumns<T>, m, m, a + c, width, std::min(kColumns<T>, end - c));
   }
+}
+
+template <typename T>
+void Carry(const Steps<T>& steps, T* a, int64_t r, T* fresh, T* gram) {
+  const int64_t m = steps.m(), strips = RoundUp(m, kRows) * m, block = kBlock * m * kColumns<T>;
+  T* suffix = nullptr;
+  Scratch<T> scratch(2 * m * m + strips + block + 256);
+  T *next = scratch.Take(m * m), *spare = scratch.Take(m * m);
+  T *packed = scratch.Take(strips), *panels = scratch.Take(block);
+  for (int64_t step = steps.k - 1; step >= 0; --step) {
+    CarryForward(steps, step, suffix, fresh);
+    Extend(steps, step, suffix, next, packed, panels);
+    suffix = next;
+    std::swap(next, spare);
+  }
+  Multiply(suffix, m, a, r * steps.q(), packed, panels);
   Gram(Terms<T>{a, fresh, m, r, steps.k, steps.q()}, gram);
 }
 
@@ -359,24 +364,6 @@ void Combine(const Terms<T>& terms, const T* weights, T* out) {
         std::memcpy(out + (row * r + j) * terms.q + from, mixed + j * kWidth, width * sizeof(T));
     }
   }
-}
-
-// to[c] = sum over rows of delta[row] a[row, c], for `width` columns of `stride`.
-template <typename T>
-void Contract(const T* delta, const T* a, int64_t rows, int64_t stride, int64_t width, T* to) {
-  constexpr int64_t kTogether = 8;
-  std::fill(to, to + width, T(0));
-  int64_t row = 0;
-  for (; row + kTogether <= rows; row += kTogether) {
-    const T* from = a + row * stride;
-    for (int64_t c = 0; c < width; ++c) {
-      T sum = to[c];
-      for (int64_t i = 0; i < kTogether; ++i) sum += delta[row + i] * from[i * stride + c];
-      to[c] = sum;
-    }
-  }
-  for (; row < rows; ++row)
-    for (int64_t c = 0; c < width; ++c) to[c] += delta[row] * a[row * stride + c];
 }
 
 template <typename T>
@@ -437,14 +424,16 @@ ffi::Error CombineCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S3
 }
 
 template <ffi::DataType kType>
-ffi::Error ContractCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> delta, ffi::Result<Array<kType>> out) {
+ffi::Error MultiplyCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> p, ffi::Result<Array<kType>> out) {
+  using T = ffi::NativeType<kType>;
+  if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("multiply works in place");
   auto shape = a.dimensions();
-  const int64_t streams = shape[0], m = shape[1], width = shape[2] * shape[3];
-  const int64_t portion = std::min<int64_t>(width, 2048), portions = (width + portion - 1) / portion;
-  ShareOut(pool, streams * portions, [&](int64_t i) {
-    const int64_t b = i / portions, from = i % portions * portion;
-    Contract(delta.typed_data() + b * m, a.typed_data() + b * m * width + from, m, width,
-             std::min(portion, width - from), out->typed_data() + b * width + from);
+  const int64_t streams = shape[0], m = shape[1], width = shape[2], strips = RoundUp(m, kRows) * m;
+  ShareOut(pool, streams, [&](int64_t b) {
+    Scratch<T> scratch(strips + kBlock * m * kColumns<T> + 256);
+    T* packed = scratch.Take(strips);
+    Multiply(p.typed_data() + b * m * m, m, out->typed_data() + b * m * width, width, packed,
+             scratch.Take(kBlock * m * kColumns<T>));
   });
   return ffi::Error::Success();
 }
@@ -468,6 +457,12 @@ ffi::Error SquaresCall(ffi::ThreadPool pool, Array<kType> a, ffi::Result<Array<k
 }
 
 template <ffi::DataType kType>
+auto BindMultiply() {
+  using A = Array<kType>;
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<A>().template Ret<A>();
+}
+
+template <ffi::DataType kType>
 auto BindSquares() {
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<Array<kType>>().template Ret<Array<kType>>();
 }
@@ -487,19 +482,13 @@ auto BindCombine() {
       .template Arg<A>().template Arg<A>().template Ret<A>();
 }
 
-template <ffi::DataType kType>
-auto BindContract() {
-  using A = Array<kType>;
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<A>().template Ret<A>();
-}
-
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(carry_float32, CarryCall<ffi::F32>, BindCarry<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(carry_float64, CarryCall<ffi::F64>, BindCarry<ffi::F64>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(combine_float32, CombineCall<ffi::F32>, BindCombine<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(combine_float64, CombineCall<ffi::F64>, BindCombine<ffi::F64>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(contract_float32, ContractCall<ffi::F32>, BindContract<ffi::F32>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(contract_float64, ContractCall<ffi::F64>, BindContract<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(multiply_float32, MultiplyCall<ffi::F32>, BindMultiply<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(multiply_float64, MultiplyCall<ffi::F64>, BindMultiply<ffi::F64>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(squares_float32, SquaresCall<ffi::F32>, BindSquares<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(squares_float64, SquaresCall<ffi::F64>, BindSquares<ffi::F64>());

@@ -54,10 +54,5 @@ def _carry(a, first, memory, weights):
     return native.call("carry", results, a, first, *steps, weights, in_place=True)
 
 
-def contract(a: Float[Array, "B m r q"], delta: Float[Array, "B m"]) -> Float[Array, "B r q"]:
-    """δ A of every stream."""
-    return native.call("contract", jax.ShapeDtypeStruct((len(a), *a.shape[2:]), a.dtype), a, delta)
-
-
 def _like(a):
     return jax.ShapeDtypeStruct(a.shape, a.dtype)
