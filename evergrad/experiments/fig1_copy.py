@@ -13,8 +13,8 @@ ESTIMATORS = {OURS: ours(16), OK: ok(16), KF: kf(16), TBPTT_50: tbptt(50), TBPTT
 FULL = (2_000_000, 5)
 SIZES = {  # steps, seeds
     OURS: {"quick": (4_000, 2), "desk": (200_000, 3), "full": FULL},
-    OK: {"quick": (4_000, 1), "desk": (50_000, 1), "full": FULL},
-    KF: {"quick": (4_000, 1), "desk": (50_000, 1), "full": FULL},
+    OK: {"quick": (4_000, 1), "desk": (20_000, 1), "full": FULL},
+    KF: {"quick": (4_000, 1), "desk": (20_000, 1), "full": FULL},
     TBPTT_50: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
     TBPTT_80: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
 }

@@ -14,7 +14,7 @@ ESTIMATORS = {OURS: ours(8), OK: ok(8), KF: kf(8), TBPTT_5: tbptt(5), TBPTT_25: 
 
 FULL = (1_000_000, 5)
 SIZES = {  # steps, seeds
-    OURS: {"quick": (1_000, 2), "desk": (49_000, 2), "full": FULL},
+    OURS: {"quick": (1_000, 2), "desk": (49_000, 1), "full": FULL},
     OK: {"quick": (1_000, 1), "desk": (10_000, 1), "full": FULL},
     KF: {"quick": (1_000, 1), "desk": (10_000, 1), "full": FULL},
     TBPTT_5: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
