@@ -105,7 +105,7 @@ def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):
 
 def in_a_new_process(code, **environment):
     found = subprocess.run(
-        [sys.executable, "-W", "always", "-c", f"from evergrad import native; {code}"],
+        [sys.executable, "-W", "always", "-c", f"import os; from evergrad import native; {code}"],
         env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
         capture_output=True,
         text=True,
@@ -137,7 +137,7 @@ def test_it_can_be_switched_off_and_no_compiler_is_no_error():
 
 @needs_compiler
 def test_a_library_that_others_can_write_is_not_loaded(tmp_path):
-    code = "print(native.available()); [p.chmod(0o777) for p in native.cache().iterdir()]"
+    code = "os.umask(0o002); print(native.available()); [p.chmod(0o777) for p in native.cache().iterdir()]"
     assert in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "True"
     refused = in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path))
     assert refused.stdout.strip() == "False"

@@ -63,7 +63,7 @@ def available() -> bool:
         return False
     try:
         library = ctypes.CDLL(str(_built(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         reason = said.strip().splitlines()[0] if said.strip() else type(error).__name__
         warnings.warn(
@@ -94,6 +94,7 @@ def _built(compiler: str) -> Path:
         with written_whole(path) as beside:
             command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(beside)]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
+            beside.chmod(0o700)
     if hasattr(os, "getuid") and (path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o022):
         raise OSError(f"{path} could have been written by somebody else: remove it")
     return path
