@@ -16,7 +16,7 @@ from evergrad import native
 from evergrad.estimators.base import Estimator
 from evergrad.estimators.ok import mixing
 from evergrad.estimators.scaling import norm
-from evergrad.linearize import initial_state, linearize
+from evergrad.linearize import initial_state, linearize, recurrent_weight
 from evergrad.native import ok as native_ok
 
 needs_compiler = pytest.mark.skipif(native._compiler() is None, reason="no C++ compiler here")
@@ -87,6 +87,22 @@ def test_training_takes_the_kernels_and_learns_the_same(monkeypatch):
         weights.append(state.model.cell.weight)
     assert used == [True, False]
     np.testing.assert_allclose(*weights, rtol=1e-8, atol=1e-10)
+
+
+@needs_compiler
+def test_inner_products_are_far_closer_than_the_jitter_that_their_square_root_is_given():
+    """In single precision, at the size of the paper, where sums over all rows in one go are four times further off."""
+    assert native.available()
+    cell, estimator = eg.RHN(inputs=4, units=128, key=jax.random.key(0)), eg.OK(rank=16, window=2)
+    given = carried_and_memories(cell, estimator, 2, 2)
+    cell, (_, a), memories, _ = jax.tree.map(lambda x: x.astype("float32") if is_real(x) else x, (cell, *given))
+    a = 1 + a  # all of one sign, which is where rounding adds up
+    weights = jnp.transpose(recurrent_weight(cell), (1, 2, 0))
+    a, fresh, gram = native_ok._carry(a, jnp.int32(0), memories, weights)
+    terms = np.concatenate([a[1], fresh[1]], axis=1).astype(np.float64)  # the other stream was reset
+    exact = np.einsum("miq,mjq->ij", terms, terms)
+    norms = np.sqrt(np.diagonal(exact))
+    assert np.abs((np.asarray(gram[1]) - exact) / np.outer(norms, norms)).max() < 1e-6
 
 
 @needs_compiler
