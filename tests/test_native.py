@@ -114,7 +114,7 @@ def test_a_product_by_kernels_is_the_product():
 
 
 def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):
-    monkeypatch.setattr(native, "threads", lambda: 4)
+    monkeypatch.setattr(native_ok, "cores", lambda: 4)
     assert [native_ok.group(streams) for streams in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
     assert [native_ok.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, False, True, True]
 

@@ -24,6 +24,7 @@ from evergrad import placing
 from evergrad.bench.projection import Assumptions, Work, project
 from evergrad.bench.settings import PTB, Setting
 from evergrad.bench.traffic import moves
+from evergrad.machine import cores
 from evergrad.planner import predict
 from evergrad.tasks.base import Sequence, place_source
 from evergrad.training.machine_options import Machines
@@ -56,7 +57,7 @@ def scale(effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
     work = Work(s.batch, 2 * _multiply_adds(s), payload)
     return {
         "setting": dataclasses.asdict(s),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "measured": rows,
         "cost_of_two_devices": rows[0]["cost"],
         "projection": {

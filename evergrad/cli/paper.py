@@ -65,8 +65,9 @@ def run(
 def _run(names, budget, data, reference, seeds, out, jobs):
     from rich.console import Console
 
+    from evergrad.machine import cores
     from evergrad.paper import commands
-    from evergrad.paper.plan import Plan, default_jobs
+    from evergrad.paper.plan import Plan
     from evergrad.training.signals import listening
 
     names = commands.chosen(names)
@@ -77,7 +78,7 @@ def _run(names, budget, data, reference, seeds, out, jobs):
     say = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
     with listening() as stop:
         data = None if data is None else str(data.resolve())
-        plan = Plan(budget, out, data, seeds, jobs or default_jobs(), stop, say)
+        plan = Plan(budget, out, data, seeds, jobs or cores(), stop, say)
         done = commands.run(plan, names, console)
     if done:
         path, _ = commands.report(out / "results" / budget, reference)

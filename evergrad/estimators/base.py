@@ -18,7 +18,8 @@ class Estimator(eqx.Module):
     """An approximation of the influence G = dh/dθ of one stream, kept by `G_t = H_t G_{t−1} + F_t`.
 
     `init`, `step`, `fold` and `influence` are written for one stream; `gradient` takes all streams at once, since the
-    sum over them is where time can be saved. Every random choice comes from `key`.
+    sum over them is where time can be saved. `step_all` and `fold_all` map the former over streams; an estimator that
+    knows a faster way to do that has its own. Every random choice comes from `key`.
     """
 
     window: eqx.AbstractVar[int]

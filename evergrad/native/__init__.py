@@ -51,11 +51,6 @@ def worth(one: jax.Array | jax.ShapeDtypeStruct) -> bool:
     return math.prod(one.shape) >= SMALL and one.dtype.name in DTYPES and available()
 
 
-def threads() -> int:
-    """How many XLA has, which are as many as there are cores to run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @functools.cache
 def available() -> bool:
     """Whether the kernels can be called; builds and loads them the first time."""

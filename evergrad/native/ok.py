@@ -10,18 +10,19 @@ from jaxtyping import Array, Float
 from evergrad import native
 from evergrad.cells.base import KroneckerCell
 from evergrad.linearize import KroneckerMemory, recurrent_weight
+from evergrad.machine import cores
 
 Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
 
 
 def group(streams: int) -> int:
-    """How many streams to fold at a time: as many as there are threads, or what divides all streams and comes near."""
-    return max(size for size in range(1, native.threads() + 1) if streams % size == 0)
+    """How many streams to fold at a time: as many as XLA has threads, one a core, or what divides all streams and comes near."""
+    return max(size for size in range(1, cores() + 1) if streams % size == 0)
 
 
 def busy(streams: int) -> bool:
     """Whether most threads would have work."""
-    return 2 * group(streams) > native.threads()
+    return 2 * group(streams) > cores()
 
 
 def fold(

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -132,7 +131,3 @@ class Plan:
         """What the measurements of an experiment have taken."""
         found = (self.out / "measured" / self.budget).glob(f"{experiment}-*.json")
         return sum(json.loads(path.read_text("utf-8"))["seconds"] for path in found)
-
-
-def default_jobs() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
