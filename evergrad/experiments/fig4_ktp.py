@@ -22,10 +22,10 @@ ESTIMATORS = {
 }
 FULL = (2_000_000, 5)
 SIZES = {  # steps, seeds
-    KTP: {"quick": (3_000, 1), "desk": (20_000, 2), "full": FULL},
-    OURS: {"quick": (3_000, 1), "desk": (20_000, 1), "full": FULL},
-    APPROX: {"quick": (3_000, 1), "desk": (5_000, 1), "full": FULL},
-    KF: {"quick": (3_000, 1), "desk": (5_000, 1), "full": FULL},
+    KTP: {"quick": (3_000, 1), "desk": (20_000, 1), "full": FULL},
+    OURS: {"quick": (3_000, 1), "desk": (10_000, 1), "full": FULL},
+    APPROX: {"quick": (3_000, 1), "desk": (4_000, 1), "full": FULL},
+    KF: {"quick": (3_000, 1), "desk": (4_000, 1), "full": FULL},
     TBPTT_25: {"quick": (3_000, 1), "desk": (50_000, 1), "full": FULL},
     TBPTT_50: {"quick": (3_000, 1), "desk": (50_000, 1), "full": FULL},
 }

@@ -11,10 +11,10 @@ from evergrad.paper.setup import COPY, line, ok
 U16, B16, U1, B1 = "16-U-OK", "16-B-OK", "1-U-OK, 256 streams", "1-B-OK, 256 streams"
 FULL = (2_000_000, 5)
 SIZES = {  # steps, seeds
-    U16: {"quick": (3_000, 1), "desk": (20_000, 1), "full": FULL},
-    B16: {"quick": (3_000, 1), "desk": (20_000, 1), "full": FULL},
-    U1: {"quick": (3_000, 1), "desk": (5_000, 1), "full": FULL},
-    B1: {"quick": (3_000, 1), "desk": (5_000, 1), "full": FULL},
+    U16: {"quick": (3_000, 1), "desk": (10_000, 1), "full": FULL},
+    B16: {"quick": (3_000, 1), "desk": (10_000, 1), "full": FULL},
+    U1: {"quick": (3_000, 1), "desk": (3_000, 1), "full": FULL},
+    B1: {"quick": (3_000, 1), "desk": (3_000, 1), "full": FULL},
 }
 
 

@@ -8,7 +8,7 @@ RATES = tuple(10**-e for e in (2.5, 3.0, 3.5, 4.0))  # the paper chooses among t
 RELEASED_RATE = 10**-3.5
 
 COPY = {"cell": "rhn", "units": 128, "batch": 16}
-PTB = {"cell": "rhn", "units": 256, "batch": 32, "reset_every": 100, "valid_every": 10_000}
+PTB = {"cell": "rhn", "units": 256, "batch": 32, "reset_every": 100, "valid_every": 2_000}
 
 
 def ok(rank: int, *, window: int = 0, mix: str = "signs") -> dict[str, Any]:
