@@ -12,7 +12,7 @@ from rich.console import Console
 
 import evergrad as eg
 from evergrad.experiments import EXPERIMENTS, experiment, fig1_copy, fig3_noise, lemma2
-from evergrad.paper import claims, commands, results, setup
+from evergrad.paper import claims, commands, rates, results, setup
 from evergrad.paper.claims import NO, OPEN, YES
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
 from evergrad.paper.figures import learning_curves
@@ -144,12 +144,12 @@ def test_stopped_by_a_signal_and_gone_on_with(tmp_path):
 
 def test_the_best_rate_is_chosen_when_all_are_done(plan):
     sizes, search = {"desk": (100, 2)}, {"desk": (40, 1)}
-    lines = lambda: setup.with_rates(plan, "ok", setup.COPY, setup.ours(8), sizes, search)  # noqa: E731
+    lines = lambda: rates.with_rates(plan, "ok", setup.COPY, setup.ours(8), sizes, search)  # noqa: E731
     assert [line.search for line in lines()] == [True] * 4
     for line, length in zip(lines(), (3, 9, 4, 2), strict=True):
         fake(plan, line.runs()[0], {20: 1, 40: length})
     *tried, best = lines()
-    assert best.settings["learning_rate"] == setup.RATES[1]
+    assert best.settings["learning_rate"] == rates.RATES[1]
     assert (best.steps, best.seeds, best.search) == (100, 2, False)
     assert best.runs()[0].id == tried[1].runs()[0].id  # it goes on with the run of the search
 
@@ -183,6 +183,16 @@ def test_better_is_judged_at_equal_data(plan):
     assert claims.better(result, "slow", "fast", **said).verdict == NO
     assert claims.better(result, "slow", "fast", **said, margin=2).verdict == YES
     assert claims.better(result, "slow", "missing", **said).verdict == OPEN
+
+
+def test_each_is_met_with_its_best_rate(plan):
+    lines = [tiny(label, seeds=1, rank=i + 1) for i, label in enumerate(("ours", "same", "slow", "slow, best rate"))]
+    lengths = {"ours": 5.0, "same": 4.0, "slow": 3.0, "slow, best rate": 6.0}
+    result = result_of(plan, lines, {label: {10: 1.0, 20: length} for label, length in lengths.items()})
+    unit = {"higher": True, "digits": 1, "unit": "length"}
+    (claim,) = rates.at_best_rate(result, "ours", {"same": "so", "slow": "thus"}, **unit)  # "same" has no other rate
+    assert "slow, best rate" in claim.what
+    assert (claim.paper, claim.verdict) == ("thus", NO)
 
 
 def test_a_smaller_budget_is_said(plan):

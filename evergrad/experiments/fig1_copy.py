@@ -4,8 +4,9 @@ from evergrad.paper.claims import NEW, against_released, at_the_end, better
 from evergrad.paper.experiment import Experiment, Picture, Section
 from evergrad.paper.figures import learning_curves
 from evergrad.paper.plan import Line, Plan
+from evergrad.paper.rates import at_best_rate, rate_grid, with_rates
 from evergrad.paper.results import released
-from evergrad.paper.setup import COPY, kf, line, ok, ours, tbptt, with_rates
+from evergrad.paper.setup import COPY, kf, line, ok, ours, tbptt
 
 OURS, OK, KF, TBPTT_50, TBPTT_80 = "16-OK, window 16 (ours)", "16-OK", "16-KF-RTRL-AVG", "TBPTT-50", "TBPTT-80"
 ESTIMATORS = {OURS: ours(16), OK: ok(16), KF: kf(16), TBPTT_50: tbptt(50), TBPTT_80: tbptt(80)}
@@ -18,16 +19,16 @@ SIZES = {  # steps, seeds
     TBPTT_50: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
     TBPTT_80: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
 }
-SEARCH = {"full": (200_000, 1)}  # for each of the paper's four rates
+SEARCH = {"desk": (50_000, 1), "full": (200_000, 1)}  # for each of the four rates
+SEARCHED = {"desk": (TBPTT_50, TBPTT_80), "full": tuple(ESTIMATORS)}
 PUBLISHED = {OK: 42, KF: 32, TBPTT_50: 33, TBPTT_80: 33}
 RELEASED = "copy_ok_n128_r16_b16"
 
 
 def lines(plan: Plan) -> list[Line]:
     found = [line(plan, label, COPY, estimator, SIZES[label]) for label, estimator in ESTIMATORS.items()]
-    if plan.budget in SEARCH:
-        for label, estimator in ESTIMATORS.items():
-            found += with_rates(plan, label, COPY, estimator, SIZES[label], SEARCH)
+    for label in SEARCHED.get(plan.budget, ()):
+        found += with_rates(plan, label, COPY, ESTIMATORS[label], SIZES[label], SEARCH)
     return found
 
 
@@ -56,7 +57,9 @@ class CopyTask(Experiment):
             better(result, OK, TBPTT_80, said="42 against 33", **unit),
             better(result, OURS, KF, said=NEW, **unit),
             better(result, OURS, TBPTT_50, said=NEW, **unit),
+            *at_best_rate(result, OURS, {TBPTT_50: "42 against 33", TBPTT_80: "42 against 33"}, **unit),
             better(result, OURS, OK, said=NEW, margin=1.0, **unit),
             *(at_the_end(result, label, n, FULL[0], tolerance=3, **unit) for label, n in PUBLISHED.items()),
         ]
-        return Section([Picture("copy", figure, "Length learned; mean and range over seeds.")], claims)
+        picture = Picture("copy", figure, "Length learned; mean and range over seeds.")
+        return Section([picture], claims, rate_grid(result))

@@ -3,11 +3,12 @@
 from typing import Any
 
 from evergrad.paper.claims import NEW, Claim, against_released, at_the_end, better
-from evergrad.paper.experiment import Experiment, Grid, Picture, Section
+from evergrad.paper.experiment import Experiment, Picture, Section
 from evergrad.paper.figures import learning_curves
 from evergrad.paper.plan import Line, Plan
-from evergrad.paper.results import Result, released, value_at
-from evergrad.paper.setup import PTB, kf, line, ok, ours, tbptt, with_rates
+from evergrad.paper.rates import at_best_rate, rate_grid, with_rates
+from evergrad.paper.results import Result, released
+from evergrad.paper.setup import PTB, kf, line, ok, ours, tbptt
 
 OURS, OK, KF, TBPTT_5, TBPTT_25 = "8-OK, window 16 (ours)", "8-OK", "8-KF-RTRL-AVG", "TBPTT-5", "TBPTT-25"
 ESTIMATORS = {OURS: ours(8), OK: ok(8), KF: kf(8), TBPTT_5: tbptt(5), TBPTT_25: tbptt(25)}
@@ -66,23 +67,6 @@ def table_claims(result: Result, published: dict[str, tuple[float, float]], step
     ]
 
 
-def rate_grid(result: Result) -> list[Grid]:
-    """The search for a learning rate, as far as it has come."""
-    tried = result.lines(search=True)
-    if not tried:
-        return []
-    rates = sorted({each["settings"]["learning_rate"] for each in tried}, reverse=True)
-    rows = []
-    for name in dict.fromkeys(each["label"] for each in tried):
-        here = {each["settings"]["learning_rate"]: each for each in tried if each["label"] == name}
-        steps = max(each["steps"] for each in here.values())
-        ends = {rate: value_at(result.curves(each)[0], each["steps"]) for rate, each in here.items()}
-        rows.append((name, f"{steps:,}", *("–" if (v := ends.get(rate)) is None else f"{v:.3f}" for rate in rates)))
-    head = ("estimator", "steps", *(f"rate {rate:.2g}" for rate in rates))
-    title = "Choice of a learning rate among the paper's four: figure at the end of a short run, one seed"
-    return [Grid(title, head, rows)]
-
-
 def data_remark(result: Result) -> list[str]:
     if result.document["data"] is None:
         return ["No --data was given: this is the text that comes with Python, and the numbers cannot be compared."]
@@ -115,6 +99,9 @@ class CharPtb(Experiment):
             better(result, OK, KF, said="1.74 against 1.82", **unit),
             better(result, OURS, KF, said=NEW, **unit),
             better(result, OURS, TBPTT_25, said="matches, and converges faster early", margin=0.02, **unit),
+            *at_best_rate(
+                result, OURS, {TBPTT_5: "1.74 against 1.78", TBPTT_25: "1.74 against 1.73"}, margin=0.02, **unit
+            ),
             *(table_claims(result, PUBLISHED, FULL[0]) if comparable else []),
         ]
         picture = Picture("ptb", figure, "Validation; mean and range over seeds.")

@@ -4,7 +4,6 @@ from typing import Any
 
 from evergrad.paper.plan import Line, Plan
 
-RATES = tuple(10**-e for e in (2.5, 3.0, 3.5, 4.0))  # the paper chooses among these
 RELEASED_RATE = 10**-3.5
 
 COPY = {"cell": "rhn", "units": 128, "batch": 16}
@@ -60,28 +59,3 @@ def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:
     every = {"valid_every": 250} if "valid_every" in settings else {}
     small |= {"batch": max(4, small["batch"]), "report": 250, "learning_rate": 10 * settings["learning_rate"]}
     return settings | small | every
-
-
-def with_rates(plan: Plan, label: str, base: dict, estimator: dict, sizes: dict, search: dict) -> list[Line]:
-    """The paper's choice of a learning rate: each of the four for `search` steps with one seed, then on with the best.
-
-    Lines at the released runs' rate are another matter, and are drawn for themselves.
-    """
-    tried = [line(plan, label, base, estimator, search, rate=rate, search=True) for rate in RATES]
-    best = best_rate(plan, tried)
-    if best is None or best == RELEASED_RATE:
-        return tried
-    return [*tried, line(plan, f"{label}, best rate", base, estimator, sizes, rate=best)]
-
-
-def best_rate(plan: Plan, tried: list[Line]) -> float | None:
-    """Of search lines; None while one has neither reached its end nor diverged."""
-    scores = {}
-    for each in tried:
-        (run,) = each.runs()
-        if not plan.finished(run):
-            return None
-        figure = plan.figure_at(run, each.steps)
-        if figure is not None:
-            scores[each.settings["learning_rate"]] = figure if each.task == "text" else -figure
-    return min(scores, key=scores.get) if scores else None

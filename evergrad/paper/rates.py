@@ -1,0 +1,61 @@
+"""The paper's choice of a learning rate: each of four for a while with one seed, then on with the best."""
+
+from typing import Any
+
+from evergrad.paper.claims import Claim, better
+from evergrad.paper.experiment import Grid
+from evergrad.paper.plan import Line, Plan
+from evergrad.paper.results import Result, value_at
+from evergrad.paper.setup import RELEASED_RATE, line
+
+RATES = tuple(10**-e for e in (2.5, 3.0, 3.5, 4.0))
+
+
+def with_rates(plan: Plan, label: str, base: dict, estimator: dict, sizes: dict, search: dict) -> list[Line]:
+    """Each rate for `search` steps, and the line of the best; that of the released runs' rate is drawn for itself."""
+    tried = [line(plan, label, base, estimator, search, rate=rate, search=True) for rate in RATES]
+    best = best_rate(plan, tried)
+    if best is None or best == RELEASED_RATE:
+        return tried
+    return [*tried, line(plan, _named(label), base, estimator, sizes, rate=best)]
+
+
+def best_rate(plan: Plan, tried: list[Line]) -> float | None:
+    """Of search lines, the larger one if two are as good; None while one has neither reached its end nor diverged."""
+    scores = {}
+    for each in tried:
+        (run,) = each.runs()
+        if not plan.finished(run):
+            return None
+        figure = plan.figure_at(run, each.steps)
+        if figure is not None:
+            scores[each.settings["learning_rate"]] = figure if each.task == "text" else -figure
+    return min(scores, key=scores.get) if scores else None
+
+
+def _named(label: str) -> str:
+    return f"{label}, best rate"
+
+
+def at_best_rate(result: Result, ours: str, others: dict[str, str], **how: Any) -> list[Claim]:
+    """Ours against the others (and what the paper says of them), each with its best rate, where that is another than usual."""
+    best = {label: _named(label) if result.line(_named(label)) else label for label in (ours, *others)}
+    changed = [label for label in others if (best[ours], best[label]) != (ours, label)]
+    return [better(result, best[ours], best[label], said=others[label], **how) for label in changed]
+
+
+def rate_grid(result: Result) -> list[Grid]:
+    """The search for a learning rate, as far as it has come."""
+    tried = result.lines(search=True)
+    if not tried:
+        return []
+    rates = sorted({each["settings"]["learning_rate"] for each in tried}, reverse=True)
+    rows = []
+    for name in dict.fromkeys(each["label"] for each in tried):
+        here = {each["settings"]["learning_rate"]: each for each in tried if each["label"] == name}
+        steps = max(each["steps"] for each in here.values())
+        ends = {rate: value_at(result.curves(each)[0], each["steps"]) for rate, each in here.items()}
+        rows.append((name, f"{steps:,}", *("–" if (v := ends.get(rate)) is None else f"{v:.3f}" for rate in rates)))
+    head = ("estimator", "steps", *(f"rate {rate:.2g}" for rate in rates))
+    title = "Choice of a learning rate among the paper's four: figure at the end of a short run, one seed"
+    return [Grid(title, head, rows)]
