@@ -14,10 +14,11 @@ import pytest
 import evergrad as eg
 from evergrad import native
 from evergrad.estimators.base import Estimator
+from evergrad.estimators.kf import sign_trick
 from evergrad.estimators.ok import mixing
 from evergrad.estimators.scaling import norm
 from evergrad.linearize import initial_state, linearize, recurrent_weight
-from evergrad.native import ok as native_ok
+from evergrad.native import kronecker
 
 needs_compiler = pytest.mark.skipif(native._compiler() is None, reason="no C++ compiler here")
 
@@ -59,11 +60,26 @@ def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):
     pure = eqx.filter_jit(lambda cell, carried, *rest: Estimator.fold_all(estimator, carried, cell, *rest))(
         cell, *given
     )
-    ours = eqx.filter_jit(lambda cell, carried, *rest: native_ok.fold(carried, cell, *rest, mix))(cell, *given)
+    ours = eqx.filter_jit(lambda cell, carried, *rest: kronecker.fold(mix, carried, cell, *rest))(cell, *given)
     for one, other in zip(ours, pure, strict=True):
         assert one.dtype == dtype
         atol = (1e-10 if dtype == "float64" else 2e-3) * np.abs(other).max()  # mixing divides by small singular values
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CELLS)
+def test_the_sign_trick_by_kernels_is_the_sign_trick(name):
+    """Also in the first step, when all is zero."""
+    assert native.available()
+    cell, estimator = CELLS[name](jax.random.key(0)), eg.KF(copies=3)
+    carried, memories, keys = carried_and_memories(cell, estimator, 4, 1)
+    memory = jax.tree.map(lambda a: a[:, 0], memories)
+    for given in (carried, jax.tree.map(jnp.zeros_like, carried)):
+        pure = Estimator.step_all(estimator, given, cell, memory, keys)
+        ours = jax.jit(lambda given: kronecker.fold(sign_trick, given, cell, memories, keys))(given)
+        for one, other in zip(ours, pure, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
 
 
 def is_real(a):
@@ -71,7 +87,8 @@ def is_real(a):
 
 
 @needs_compiler
-def test_training_takes_the_kernels_and_learns_the_same(monkeypatch):
+@pytest.mark.parametrize("estimator", [eg.OK(rank=4, window=3), eg.KF(copies=4)], ids=repr)
+def test_training_takes_the_kernels_and_learns_the_same(estimator, monkeypatch):
     """Large enough that they are used; the programs differ, the weights do not."""
     cell_key, readout_key = jax.random.split(jax.random.key(0))
     model = eg.Model(eg.RHN(4, 64, key=cell_key), eg.Softmax(64, 4, key=readout_key))
@@ -80,7 +97,7 @@ def test_training_takes_the_kernels_and_learns_the_same(monkeypatch):
     for answer in (True, False):
         monkeypatch.setattr(native, "worth", lambda a, answer=answer: answer)
         jax.clear_caches()
-        learner = eg.Learner(model, eg.OK(rank=4, window=3), optax.sgd(1e-2))
+        learner = eg.Learner(model, estimator, optax.sgd(1e-2))
         state = learner.init(batch=4, key=jax.random.key(2))
         used.append("evergrad_carry" in learner.compile(xs[:-1], xs[1:]).as_text())
         state, _ = learner.run(state, xs[:-1], xs[1:])
@@ -98,7 +115,7 @@ def test_inner_products_are_far_closer_than_the_jitter_that_their_square_root_is
     cell, (_, a), memories, _ = jax.tree.map(lambda x: x.astype("float32") if is_real(x) else x, (cell, *given))
     a = 1 + a  # all of one sign, which is where rounding adds up
     weights = jnp.transpose(recurrent_weight(cell), (1, 2, 0))
-    a, fresh, gram = native_ok._carry(a, jnp.int32(0), memories, weights)
+    a, fresh, gram = kronecker._carry(a, jnp.int32(0), memories, weights)
     terms = np.concatenate([a[1], fresh[1]], axis=1).astype(np.float64)  # the other stream was reset
     exact = np.einsum("miq,mjq->ij", terms, terms)
     norms = np.sqrt(np.diagonal(exact))
@@ -114,9 +131,9 @@ def test_a_product_by_kernels_is_the_product():
 
 
 def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):
-    monkeypatch.setattr(native_ok, "cores", lambda: 4)
-    assert [native_ok.group(streams) for streams in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
-    assert [native_ok.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, False, True, True]
+    monkeypatch.setattr(kronecker, "cores", lambda: 4)
+    assert [kronecker.group(streams) for streams in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
+    assert [kronecker.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, False, True, True]
 
 
 def in_a_new_process(code, **environment):

@@ -3,13 +3,15 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
-from evergrad.estimators.scaling import mixed
+from evergrad.estimators.scaling import balance, mixed
 from evergrad.linearize import dense_diagonals, initial_state, transition, weight_gradient
+from evergrad.native import kronecker
 
 
 class KF(Estimator):
@@ -58,8 +60,17 @@ class KF(Estimator):
 
     def _mix(self, u, a, memory, key):
         sign_key, rank_key = jax.random.split(key)
-        sign = jax.random.rademacher(sign_key, (), u.dtype)  # of c₁c₂, the only one that shows
+        sign = _sign(sign_key, u.dtype)
         return mixed((u, a), (memory.regressor, self._diagonals(memory, rank_key)), (sign, sign))
+
+    def step_all(self, carried, cell, memory, keys):
+        one = lambda carried, memories, keys: super(KF, self).step_all(  # noqa: E731
+            carried, cell, jax.tree.map(lambda a: a[:, 0], memories), keys
+        )
+        memories = jax.tree.map(lambda a: a[:, None], memory)
+        if self.diagonal_rank is not None:
+            return one(carried, memories, keys)
+        return kronecker.fold_or(one, sign_trick, carried, cell, memories, keys)
 
     def _diagonals(self, memory, key):
         if self.diagonal_rank is None:
@@ -78,3 +89,21 @@ class KF(Estimator):
     def influence(self, carried, cell):
         u, a = carried
         return weight_gradient(cell, jnp.einsum("cp,mcq->mpq", u, a) / self.copies)
+
+
+def _sign(key, dtype):
+    """Of c₁c₂, the only one that shows."""
+    return jax.random.rademacher(key, (), dtype)
+
+
+def sign_trick(
+    vectors: Float[Array, "N p"], gram: Float[Array, "N N"], key: jax.Array
+) -> tuple[Float[Array, "N-1 p"], Float[Array, "N N-1"]]:
+    """`KF._mix` of all copies at once, from the inner products of the matrices HA and of D: u', and A' as weights of those."""
+    lengths, sizes = jnp.linalg.norm(vectors, axis=1), jnp.sqrt(jnp.diagonal(gram))
+    signs = jax.vmap(lambda key: _sign(jax.random.split(key)[0], vectors.dtype))(
+        jax.random.split(key, len(vectors) - 1)
+    )
+    (of_u, of_a), (of_h, of_d) = jax.vmap(balance)(lengths[:-1], sizes[:-1]), balance(lengths[-1], sizes[-1])
+    u = of_u[:, None] * vectors[:-1] + (signs * of_h)[:, None] * vectors[-1:]
+    return u, jnp.concatenate([jnp.diag(of_a), (signs * of_d)[None]])

@@ -5,13 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad import across, native
+from evergrad import across
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_split, check_window
 from evergrad.linearize import carried_forward, initial_state, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
-from evergrad.native import ok as native_ok
+from evergrad.native import kronecker
 
 
 class OK(Estimator):
@@ -66,12 +66,9 @@ class OK(Estimator):
         return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
 
     def fold_all(self, carried, cell, memories, keys):
-        if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1][0]) or not native_ok.busy(len(keys)):
-            return super().fold_all(carried, cell, memories, keys)
         mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
-        kernel = lambda carried, memories, keys: native_ok.fold(carried, cell, memories, keys, mix)  # noqa: E731
         pure = lambda carried, memories, keys: super(OK, self).fold_all(carried, cell, memories, keys)  # noqa: E731
-        return native.either(kernel, pure, carried, memories, keys)
+        return kronecker.fold_or(pure, mix, carried, cell, memories, keys)
 
     def step_all(self, carried, cell, memory, keys):
         return self.fold_all(carried, cell, jax.tree.map(lambda a: a[:, None], memory), keys)

@@ -1,17 +1,17 @@
-"""OK by kernels: groups of streams, one for each thread, whose arrays are still in the cache when they are mixed."""
+"""Sums of Kronecker products by kernels: groups of streams, one for each thread, whose arrays are still in the cache when they are mixed."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad import native
+from evergrad import across, native
 from evergrad.cells.base import KroneckerCell
 from evergrad.linearize import KroneckerMemory, recurrent_weight
 from evergrad.machine import cores
 
+Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
 Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
 
 
@@ -25,10 +25,26 @@ def busy(streams: int) -> bool:
     return 2 * group(streams) > cores()
 
 
-def fold(
-    carried: Carried, cell: KroneckerCell, memories: KroneckerMemory, keys: Array, mixing: Callable[..., Any]
+def fold_or(
+    pure: Callable[..., Carried],
+    mixing: Mixing,
+    carried: Carried,
+    cell: KroneckerCell,
+    memories: KroneckerMemory,
+    keys: Array,
 ) -> Carried:
-    """`OK.fold` of all streams; `mixing(vectors, gram, key)` chooses the new terms of one."""
+    """`fold` where that is faster, else pure(carried, memories, keys), which must do the same."""
+    if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1][0]) or not busy(len(keys)):
+        return pure(carried, memories, keys)
+    kernel = lambda carried, memories, keys: fold(mixing, carried, cell, memories, keys)  # noqa: E731
+    return native.either(kernel, pure, carried, memories, keys)
+
+
+def fold(mixing: Mixing, carried: Carried, cell: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
+    """Σ uᵢ ⊗ Aᵢ of all streams carried forward over the remembered steps, and with what they add made r terms again.
+
+    `mixing(vectors, gram, key)` chooses the new terms of one stream: u' and the weights of all old and added Aᵢ in the new.
+    """
     size = group(len(keys))
     weights = jnp.transpose(recurrent_weight(cell), (1, 2, 0))
 
