@@ -183,6 +183,7 @@ def test_better_is_judged_at_equal_data(plan):
     assert claims.better(result, "slow", "fast", **said).verdict == NO
     assert claims.better(result, "slow", "fast", **said, margin=2).verdict == YES
     assert claims.better(result, "slow", "missing", **said).verdict == OPEN
+    assert claims.better(result, "slow", "slow", **said).verdict == OPEN  # equal so far
 
 
 def test_each_is_met_with_its_best_rate(plan):

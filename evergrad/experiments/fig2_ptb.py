@@ -16,13 +16,13 @@ ESTIMATORS = {OURS: ours(8), OK: ok(8), KF: kf(8), TBPTT_5: tbptt(5), TBPTT_25: 
 FULL = (1_000_000, 5)
 SIZES = {  # steps, seeds
     OURS: {"quick": (1_000, 2), "desk": (49_000, 1), "full": FULL},
-    OK: {"quick": (1_000, 1), "desk": (4_000, 1), "full": FULL},
-    KF: {"quick": (1_000, 1), "desk": (4_000, 1), "full": FULL},
+    OK: {"quick": (1_000, 1), "desk": (2_000, 1), "full": FULL},
+    KF: {"quick": (1_000, 1), "desk": (2_000, 1), "full": FULL},
     TBPTT_5: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
     TBPTT_25: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
 }
 BEST = {"desk": (49_000, 1), "full": FULL}  # with the rate that the search has chosen
-BEST_OURS = BEST | {"desk": (10_000, 1)}
+BEST_OURS = BEST | {"desk": (8_000, 1)}
 SEARCH = {"desk": (4_000, 1), "full": (100_000, 1)}  # for each of the four rates; multiples of valid_every
 SEARCHED = {"desk": (OURS, TBPTT_5, TBPTT_25), "full": tuple(ESTIMATORS)}
 PUBLISHED = {KF: (1.82, 1.77), OK: (1.74, 1.69), TBPTT_5: (1.78, 1.73), TBPTT_25: (1.73, 1.69)}  # valid, test

@@ -65,7 +65,10 @@ def against_released(
 def better(
     result: Result, first: str, second: str, *, higher: bool, digits: int, unit: str, said: str, margin: float = 0.0
 ) -> Claim:
-    """Whether the first line is ahead of the second at the last step that both have; `margin` lets it be as good."""
+    """Whether the first line is ahead of the second at the last step that both have; `margin` lets it be as good.
+
+    Without a margin, two that are equal so far (lengths are whole numbers) decide nothing.
+    """
     what = f"{first} {'is at least as good as' if margin else 'is better than'} {second} at equal data"
     step = min(result.reached(first), result.reached(second))
     one, two = result.at(first, step), result.at(second, step)
@@ -73,7 +76,9 @@ def better(
         return Claim(what, said, "not run", OPEN)
     ahead = (np.mean(one) - np.mean(two)) * (1 if higher else -1)
     ours = f"{spread(one, digits)} against {spread(two, digits)} {unit} at {step:,} steps"
-    return Claim(what, said, ours, judged(bool(ahead >= -margin if margin else ahead > 0)))
+    if not margin and ahead == 0:
+        return Claim(what, said, ours, OPEN)
+    return Claim(what, said, ours, judged(bool(ahead >= -margin)))
 
 
 def at_the_end(
