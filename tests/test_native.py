@@ -90,6 +90,7 @@ def is_real(a):
 @pytest.mark.parametrize("estimator", [eg.OK(rank=4, window=3), eg.KF(copies=4)], ids=repr)
 def test_training_takes_the_kernels_and_learns_the_same(estimator, monkeypatch):
     """Large enough that they are used; the programs differ, the weights do not."""
+    assert native.available()
     cell_key, readout_key = jax.random.split(jax.random.key(0))
     model = eg.Model(eg.RHN(4, 64, key=cell_key), eg.Softmax(64, 4, key=readout_key))
     xs = jax.random.randint(jax.random.key(1), (40, 4), 0, 4)
