@@ -24,7 +24,8 @@ import orbax.checkpoint as ocp
 
 from evergrad.team import ALONE, Alone, Team
 
-FORMAT = 2  # 1 had CRC-32 for checksums, which needs an array whole
+FORMAT = 3  # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps
+_WINDOW, _CELL = "state.track.weights.", "state.model.cell."
 _PRODUCT = "evergrad"
 
 
@@ -79,13 +80,13 @@ class Checkpoints:
 
         `like` has the form: arrays, or their shapes and dtypes.
         """
-        problems = []
+        problems, named = [], _named(like)
         for step in reversed(self.steps()):
-            arrays, notes, why = self._read(step, _named(like))
+            arrays, notes, why = self._read(step, named)
             reasons = [reason for reason in self._team.gather(why) if reason is not None]
             reasons = reasons or self._differences(arrays, notes)
             if not reasons:
-                return _put_back(like, arrays), notes["notes"]
+                return _put_back(like, _with_window(arrays, named)), notes["notes"]
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
         if problems:
@@ -116,6 +117,8 @@ class Checkpoints:
             items = self._reader.restore(step, args=ocp.args.Composite(notes=ocp.args.JsonRestore()))
             notes = items["notes"]
             _check_notes(notes, self._team.size)
+            if notes["format"] < 3:
+                named = {name: a for name, a in named.items() if not name.startswith(_WINDOW)}
             _check_form(named, notes["checksums"], self._reader.item_metadata(step)["arrays"])
             form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=_place(a)) for name, a in named.items()}
             how = ocp.checkpoint_utils.construct_restore_args(form)
@@ -184,6 +187,13 @@ def _place(leaf: Any) -> Any:
 def _copied(leaf: Any) -> jax.Array:
     """A copy of its own, since the caller's memory may be given away while the file is being written."""
     return jnp.array(leaf, copy=True)
+
+
+def _with_window(arrays: dict[str, jax.Array], named: dict[str, Any]) -> dict[str, jax.Array]:
+    """An old format's arrays with weights for the steps of a window: those of the cell as it is."""
+    cell = lambda name: arrays[_CELL + name.removeprefix(_WINDOW)]  # noqa: E731
+    missing = {name: a for name, a in named.items() if name not in arrays}
+    return arrays | {name: jnp.broadcast_to(cell(name)[None], a.shape) for name, a in missing.items()}
 
 
 def _put_back(like: Any, arrays: dict[str, jax.Array]) -> Any:

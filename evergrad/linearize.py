@@ -1,7 +1,7 @@
 """The one place that differentiates cells.
 
-A step of one stream, `h' = f(h, x, θ)`, is remembered as a `memory`, small, from which with the weights as they are
-*now* its two derivatives can be had:
+A step of one stream, `h' = f(h, x, θ)`, is remembered as a `memory`, small, from which with the cell as it was then its
+two derivatives can be had:
 
     H = ∂h'/∂h, the transition      F = ∂h'/∂θ, the immediate influence
 
@@ -136,7 +136,7 @@ def linearize(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"],
 
 
 def transition(cell: Cell, memory: Memory) -> Transition:
-    """H of a remembered step of one stream, with the cell's weights as they are now."""
+    """H of a remembered step of one stream; with the cell of that step it is what it was."""
     if isinstance(memory, GeneralMemory):
         return GeneralTransition(cell, memory)
     return KroneckerTransition(memory.diagonals * memory.alive, memory.direct * memory.alive, recurrent_weight(cell))
@@ -193,20 +193,28 @@ def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
     return jnp.einsum("agi,ij->aigj", diagonals, jnp.eye(n, dtype=diagonals.dtype)).reshape(s * n, g * n)
 
 
+def repeated(cell: Cell, steps: int) -> Cell:
+    """The cell at so many steps at which it was the same: its weights with an axis in front."""
+    repeat = lambda a: jnp.broadcast_to(a[None], (steps, *a.shape))  # noqa: E731
+    return jax.tree.map(lambda a: repeat(a) if eqx.is_inexact_array(a) else a, cell)
+
+
 def suffix_products(
-    cell: KroneckerCell, memories: KroneckerMemory
+    cells: KroneckerCell, memories: KroneckerMemory
 ) -> tuple[Float[Array, "m m"], Float[Array, "k m m"]]:
     """P = H_k⋯H_1, and every Sₛ = H_k⋯H_{s+1}, for k remembered steps of one stream, the oldest first.
 
-    One m²n product a step.
+    One m²n product a step. `cells` is the cell at each of them.
     """
+    weights, rest = eqx.partition(cells, eqx.is_inexact_array)
 
-    def back(suffix, memory):
-        product = transition(cell, memory).after(suffix)
+    def back(suffix, step):
+        weights, memory = step
+        product = transition(eqx.combine(weights, rest), memory).after(suffix)
         return product, product
 
-    start = jnp.eye(initial_state(cell).size, dtype=cell.weight.dtype)
-    product, products = jax.lax.scan(back, start, memories, reverse=True)
+    start = jnp.eye(initial_state(cells).size, dtype=cells.weight.dtype)
+    product, products = jax.lax.scan(back, start, (weights, memories), reverse=True)
     return product, jnp.concatenate([products[1:], start[None]])
 
 
@@ -239,6 +247,12 @@ def recurrent_weight(cell: KroneckerCell) -> Float[Array, "n g n"]:
     """Wₕ: the rows of W that multiply h."""
     rows = cell.effective_weight[cell.inputs : cell.inputs + cell.units]
     return rows.reshape(cell.units, len(cell.gates), cell.units)
+
+
+def recurrent_weights(cells: KroneckerCell) -> Float[Array, "k n g n"]:
+    """Wₕ of each of k steps."""
+    weights, rest = eqx.partition(cells, eqx.is_inexact_array)
+    return jax.vmap(lambda weights: recurrent_weight(eqx.combine(weights, rest)))(weights)
 
 
 def initial_state(cell: Cell) -> Float[Array, " m"]:

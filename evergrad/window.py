@@ -3,8 +3,9 @@
 With a window of k the last k steps, at least, are remembered, and the influence covers what came before. A gradient
 is carried back through the remembered steps, exactly, and what is left of it is contracted with the influence. When
 2k − 1 steps are remembered the oldest k are folded into the influence at once. So the newest k steps never carry noise
-and an estimator sees its steps in blocks. Remembered diagonals are those of the step they were taken at; carrying
-back and folding use the weights as they are now, which with frozen weights is the same thing.
+and an estimator sees its steps in blocks. A step is remembered with the weights that it was taken with, so that a window
+changes what is approximated, and not what is computed: RTRL learns the same with any. TBPTT, which has no influence to
+agree with, carries back with the weights as they are now.
 
 window=0 remembers nothing: every step goes to the estimator at once, as in the papers.
 """
@@ -17,10 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from evergrad import across
-from evergrad.cells.base import Cell
+from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.costs import Cost, Sizes
 from evergrad.estimators.base import Estimator
-from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
+from evergrad.linearize import Memory, initial_state, linearize, pullback, repeated, transition
 from evergrad.placing import along, everywhere, shardings
 
 
@@ -29,6 +30,7 @@ class Track(eqx.Module):
 
     carried: Any  # the estimator's, streams first
     memories: Memory | None  # [slots, B, ...], the oldest first
+    weights: Any  # [slots, ...], the cell's at the remembered steps, the same for all streams; None if they are not asked for
     deltas: Float[Array, "slots B m"] | None  # dL/dh of the remembered steps, where a stride waits for its end
     count: Int[Array, ""]  # how many slots are in use
 
@@ -49,8 +51,9 @@ def _start(estimator, cell, batch):
     _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
     slots = max(2 * estimator.window - 1, 0)
     memories = jax.tree.map(lambda a: jnp.zeros((slots, batch, *a.shape), a.dtype), memory) if slots else None
+    weights = eqx.filter(repeated(cell, slots), eqx.is_inexact_array) if slots and estimator.horizon is None else None
     deltas = jnp.zeros((slots, batch, state.size), state.dtype) if estimator.stride > 1 else None
-    return Track(carried, memories, deltas, jnp.zeros((), jnp.int32))
+    return Track(carried, memories, weights, deltas, jnp.zeros((), jnp.int32))
 
 
 def cost(estimator: Estimator, sizes: Sizes) -> Cost:
@@ -89,9 +92,12 @@ def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Tr
     k = estimator.window
     oldest = jax.tree.map(lambda a: a[:k], track.memories)
     oldest = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), oldest)
+    weights = None if track.weights is None else jax.tree.map(lambda a: a[:k], track.weights)
+    cells = repeated(cell, k) if weights is None else eqx.combine(weights, cell)
     return Track(
-        estimator.fold_all(track.carried, cell, oldest, keys),
+        estimator.fold_all(track.carried, cells, oldest, keys),
         jax.tree.map(lambda a: jnp.roll(a, -k, axis=0), track.memories),
+        jax.tree.map(lambda a: a.at[: len(a) - k].set(a[k:]), track.weights),
         None if track.deltas is None else jnp.roll(track.deltas, -k, axis=0),
         track.count - k,
     )
@@ -101,8 +107,12 @@ def remember(estimator: Estimator, cell: Cell, track: Track, memory: Memory, key
     """One step more. A window must have room."""
     if not estimator.window:
         return eqx.tree_at(lambda t: t.carried, track, estimator.step_all(track.carried, cell, memory, keys))
-    memories = jax.tree.map(lambda slots, new: slots.at[track.count].set(new), track.memories, memory)
-    return Track(track.carried, memories, track.deltas, track.count + 1)
+    put = lambda slots, new: slots.at[track.count].set(new)  # noqa: E731
+    memories = jax.tree.map(put, track.memories, memory)
+    weights = (
+        None if track.weights is None else jax.tree.map(put, track.weights, eqx.filter(cell, eqx.is_inexact_array))
+    )
+    return Track(track.carried, memories, weights, track.deltas, track.count + 1)
 
 
 def note(track: Track, delta: Float[Array, "B m"]) -> Track:
@@ -115,18 +125,36 @@ def gradient(estimator: Estimator, cell: Cell, track: Track, delta: Float[Array,
     if not estimator.window:
         return estimator.gradient(track.carried, cell, delta)
     left, deltas = _carry_back(estimator, cell, track, delta)
-    inside = pullback(cell, track.memories, deltas)
+    inside = _inside(cell, track, deltas)
     return jax.tree.map(jnp.add, inside, estimator.gradient(track.carried, cell, left))
+
+
+def _inside(cell, track, deltas):
+    """Σ δ F over the remembered steps."""
+    if track.weights is None or isinstance(cell, KroneckerCell):  # whose F has no weights in it
+        return pullback(cell, track.memories, deltas)
+
+    def add(slot, total):
+        memory = jax.tree.map(lambda a: a[slot], track.memories)
+        return jax.tree.map(jnp.add, total, pullback(_at(cell, track, slot), memory, deltas[slot]))
+
+    return jax.lax.fori_loop(0, track.count, add, jax.tree.map(jnp.zeros_like, eqx.filter(cell, eqx.is_inexact_array)))
+
+
+def _at(cell, track, slot):
+    """The cell that a remembered step is carried back with."""
+    return cell if track.weights is None else eqx.combine(jax.tree.map(lambda a: a[slot], track.weights), cell)
 
 
 def _carry_back(estimator, cell, track, delta):
     """What is left of δ before the first remembered step, and δ at every slot, zero where it does not reach."""
     reach = track.count if estimator.horizon is None else jnp.minimum(track.count, estimator.horizon)
-    vecmat = jax.vmap(lambda memory, v: transition(cell, memory).vecmat(v))
 
     def back(i, carry):
         delta, deltas = carry
         slot = track.count - 1 - i
+        then = _at(cell, track, slot)
+        vecmat = jax.vmap(lambda memory, v: transition(then, memory).vecmat(v))
         if track.deltas is not None:
             delta = delta + jnp.where((i > 0) & (i < estimator.stride), track.deltas[slot], 0)
         deltas = deltas.at[slot].set(delta)

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import optax
 import pytest
 
 import evergrad as eg
@@ -30,6 +31,31 @@ def test_rtrl_is_full_backpropagation(cell, window, readout):
     losses, gradient = summed(model, eg.RTRL(window=window), xs, ys, resets)
     assert relative_error(gradient, by_backpropagation(model, xs, ys, resets)) < 1e-10
     assert relative_error(losses, model.losses(xs, ys, resets)) < 1e-12
+
+
+def learned(model, estimator, xs, ys, resets):
+    learner = eg.Learner(model, estimator, optax.adam(3e-2), clip=1.0)
+    state = learner.init(batch=xs.shape[1], key=jax.random.key(0))
+    return learner.run(state, xs, ys, resets)[0].model
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_window_learns_the_same_while_weights_change(cell):
+    """A remembered step is carried back, and folded, with the weights that it was taken with."""
+    model = make_model(cell, units=4, scale=1.5)
+    xs, ys, resets = make_data(STEPS, BATCH, resets=0.1)
+    exact = learned(model, eg.RTRL(), xs, ys, resets)
+    assert relative_error(learned(model, eg.RTRL(window=5), xs, ys, resets), exact) < 1e-10
+    present = learned(model, eg.TBPTT(horizon=STEPS, stride=1), xs, ys, resets)  # with the weights as they are now
+    assert relative_error(present, exact) > 1e-4
+
+
+@pytest.mark.parametrize("cell", ["rhn", "lstm"])
+def test_ok_with_a_window_learns_what_rtrl_learns(cell):
+    model = make_model(cell, units=6, scale=1.5)
+    xs, ys, resets = make_data(6, BATCH, resets=0.1, seed=3)
+    exact = learned(model, eg.RTRL(), xs, ys, resets)
+    assert relative_error(learned(model, eg.OK(rank=6, window=2), xs, ys, resets), exact) < 1e-6
 
 
 @pytest.mark.parametrize("cell", CELLS)

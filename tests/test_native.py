@@ -17,7 +17,7 @@ from evergrad.estimators.base import Estimator
 from evergrad.estimators.kf import sign_trick
 from evergrad.estimators.ok import mixing
 from evergrad.estimators.scaling import norm
-from evergrad.linearize import initial_state, linearize, recurrent_weight
+from evergrad.linearize import initial_state, linearize, recurrent_weights, repeated
 from evergrad.native import kronecker
 
 needs_compiler = pytest.mark.skipif(native._compiler() is None, reason="no C++ compiler here")
@@ -56,11 +56,12 @@ def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):
     cell, estimator = CELLS[name](jax.random.key(0)), eg.OK(rank=5, window=steps)
     given = carried_and_memories(cell, estimator, 4, steps)
     cell, *given = jax.tree.map(lambda a: a.astype(dtype) if is_real(a) else a, (cell, *given))
+    cells = changing(cell, steps)
     mix = lambda vectors, gram, key: mixing(vectors, gram, estimator.rank, estimator.mix, key)  # noqa: E731
-    pure = eqx.filter_jit(lambda cell, carried, *rest: Estimator.fold_all(estimator, carried, cell, *rest))(
-        cell, *given
+    pure = eqx.filter_jit(lambda cells, carried, *rest: Estimator.fold_all(estimator, carried, cells, *rest))(
+        cells, *given
     )
-    ours = eqx.filter_jit(lambda cell, carried, *rest: kronecker.fold(mix, carried, cell, *rest))(cell, *given)
+    ours = eqx.filter_jit(lambda cells, carried, *rest: kronecker.fold(mix, carried, cells, *rest))(cells, *given)
     for one, other in zip(ours, pure, strict=True):
         assert one.dtype == dtype
         atol = (1e-10 if dtype == "float64" else 2e-3) * np.abs(other).max()  # mixing divides by small singular values
@@ -77,9 +78,15 @@ def test_the_sign_trick_by_kernels_is_the_sign_trick(name):
     memory = jax.tree.map(lambda a: a[:, 0], memories)
     for given in (carried, jax.tree.map(jnp.zeros_like, carried)):
         pure = Estimator.step_all(estimator, given, cell, memory, keys)
-        ours = jax.jit(lambda given: kronecker.fold(sign_trick, given, cell, memories, keys))(given)
+        ours = jax.jit(lambda given: kronecker.fold(sign_trick, given, repeated(cell, 1), memories, keys))(given)
         for one, other in zip(ours, pure, strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
+
+
+def changing(cell, steps):
+    """The cell with other weights at every step."""
+    factors = jnp.linspace(0.5, 1.5, steps, dtype=cell.weight.dtype)[:, None, None]
+    return jax.tree.map(lambda a: factors * a if is_real(a) else a, repeated(cell, steps))
 
 
 def is_real(a):
@@ -115,7 +122,7 @@ def test_inner_products_are_far_closer_than_the_jitter_that_their_square_root_is
     given = carried_and_memories(cell, estimator, 2, 2)
     cell, (_, a), memories, _ = jax.tree.map(lambda x: x.astype("float32") if is_real(x) else x, (cell, *given))
     a = 1 + a  # all of one sign, which is where rounding adds up
-    weights = jnp.transpose(recurrent_weight(cell), (1, 2, 0))
+    weights = jnp.transpose(recurrent_weights(repeated(cell, 2)), (0, 2, 3, 1))
     a, fresh, gram = kronecker._carry(a, jnp.int32(0), memories, weights)
     terms = np.concatenate([a[1], fresh[1]], axis=1).astype(np.float64)  # the other stream was reset
     exact = np.einsum("miq,mjq->ij", terms, terms)

@@ -69,6 +69,8 @@ def terms(kind, rng, n=7):
         u = u[:1] + 1e-5 * u
     elif kind == "scales apart":
         u, a = u * 10.0 ** np.arange(-3, 4)[:, None], a * 10.0 ** -np.arange(-3, 4)[:, None]
+    elif kind == "underflowing":  # squares of the small ones are lost in single precision
+        a[1:6] = (a[0] + 1e-3 * a[1:6]) * 10.0 ** -np.arange(17, 22)[:, None]
     elif kind == "rank lost":
         u[:, 2:], a[:, 2:] = 0, 0
     return u, a
@@ -76,7 +78,8 @@ def terms(kind, rng, n=7):
 
 @pytest.mark.parametrize(("mix", "dtype"), [("signs", jnp.float64), ("sampling", jnp.float32)])
 @pytest.mark.parametrize(
-    "kind", ["plain", "zeros", "all zero", "repeated", "nearly parallel", "scales apart", "rank lost"]
+    "kind",
+    ["plain", "zeros", "all zero", "repeated", "nearly parallel", "scales apart", "underflowing", "rank lost"],
 )
 def test_mixing_is_unbiased_and_optimal_whatever_the_terms(kind, mix, dtype):
     """Clamping the small factorisation must cost neither the mean nor, to 2 %, the variance."""

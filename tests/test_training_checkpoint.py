@@ -111,7 +111,7 @@ DAMAGE = {
     "bit flipped": (flip, ""),
     "foreign": (change_notes(product="other"), "not written by evergrad"),
     "foreign folder": (wipe, ""),
-    "newer": (change_notes(format=3), "format 3 and this evergrad reads up to 2: install a newer version"),
+    "newer": (change_notes(format=4), "format 4 and this evergrad reads up to 3: install a newer version"),
     "no notes": (lambda folder: shutil.rmtree(folder / "notes"), ""),
 }
 
@@ -180,6 +180,20 @@ def test_a_read_only_look_leaves_an_unfinished_one_alone(tmp_path):
     Checkpoints(folder).close()
     assert not unfinished.exists()
     np.testing.assert_array_equal(sorted(int(p.name) for p in folder.iterdir()), [10, 20, 30])
+
+
+def test_format_2_gets_the_cells_weights_for_the_steps_of_its_window(tmp_path, monkeypatch):
+    weight = jnp.arange(6.0).reshape(2, 3)
+    model, track = {"cell": {"weight": weight}}, {"count": jnp.asarray(4)}
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    checkpoints = Checkpoints(tmp_path / "c")
+    checkpoints.save(1, {"state": {"model": model, "track": track}}, {})
+    checkpoints.close()
+    monkeypatch.undo()
+    like = {"state": {"model": model, "track": track | {"weights": {"weight": jnp.zeros((5, 2, 3))}}}}
+    found, _ = Checkpoints(tmp_path / "c", read_only=True).load(like, complain=pytest.fail)
+    np.testing.assert_array_equal(found["state"]["track"]["weights"]["weight"], jnp.stack([weight] * 5))
+    assert int(found["state"]["track"]["count"]) == 4
 
 
 def test_format_1_with_its_other_checksums_is_still_read(tmp_path):

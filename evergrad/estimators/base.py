@@ -40,19 +40,27 @@ class Estimator(eqx.Module):
     def step(self, carried: Any, cell: Cell, memory: Memory, key: jax.Array) -> Any:
         """One recursion."""
 
-    def fold(self, carried: Any, cell: Cell, memories: Memory, key: jax.Array) -> Any:
-        """k recursions, the oldest first. An estimator with a faster or quieter block form has its own."""
+    def fold(self, carried: Any, cells: Cell, memories: Memory, key: jax.Array) -> Any:
+        """k recursions, the oldest first. An estimator with a faster or quieter block form has its own.
+
+        `cells` is the cell as it was at each of the steps: its weights have an axis of k in front.
+        """
+        weights, rest = eqx.partition(cells, eqx.is_inexact_array)
         keys = jax.random.split(key, len(memories.alive))
-        step = lambda carried, inputs: (self.step(carried, cell, *inputs), None)  # noqa: E731
-        return jax.lax.scan(step, carried, (memories, keys))[0]
+
+        def step(carried, inputs):
+            weights, memory, key = inputs
+            return self.step(carried, eqx.combine(weights, rest), memory, key), None
+
+        return jax.lax.scan(step, carried, (weights, memories, keys))[0]
 
     def step_all(self, carried: Any, cell: Cell, memory: Memory, keys: jax.Array) -> Any:
         """`step` of all streams."""
         return over_streams(lambda *one: self.step(one[0], cell, *one[1:]), carried, memory, keys)
 
-    def fold_all(self, carried: Any, cell: Cell, memories: Memory, keys: jax.Array) -> Any:
+    def fold_all(self, carried: Any, cells: Cell, memories: Memory, keys: jax.Array) -> Any:
         """`fold` of all streams; `memories` has the streams first."""
-        return over_streams(lambda *one: self.fold(one[0], cell, *one[1:]), carried, memories, keys)
+        return over_streams(lambda *one: self.fold(one[0], cells, *one[1:]), carried, memories, keys)
 
     @abc.abstractmethod
     def gradient(self, carried: Any, cell: Cell, delta: Float[Array, "B m"]) -> Cell:

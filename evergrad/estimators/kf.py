@@ -10,7 +10,7 @@ from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
 from evergrad.estimators.scaling import balance, mixed
-from evergrad.linearize import dense_diagonals, initial_state, transition, weight_gradient
+from evergrad.linearize import dense_diagonals, initial_state, repeated, transition, weight_gradient
 from evergrad.native import kronecker
 
 
@@ -70,7 +70,7 @@ class KF(Estimator):
         memories = jax.tree.map(lambda a: a[:, None], memory)
         if self.diagonal_rank is not None:
             return one(carried, memories, keys)
-        return kronecker.fold_or(one, sign_trick, carried, cell, memories, keys)
+        return kronecker.fold_or(one, sign_trick, carried, repeated(cell, 1), memories, keys)
 
     def _diagonals(self, memory, key):
         if self.diagonal_rank is None:

@@ -9,7 +9,7 @@ from evergrad import across
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_split, check_window
-from evergrad.linearize import carried_forward, initial_state, suffix_products, weight_gradient
+from evergrad.linearize import carried_forward, initial_state, repeated, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
 from evergrad.native import kronecker
 
@@ -54,24 +54,24 @@ class OK(Estimator):
         return jnp.zeros((self.rank, p), cell.weight.dtype), jnp.zeros((m, self.rank, q), cell.weight.dtype)
 
     def step(self, carried, cell, memory, key):
-        return self.fold(carried, cell, jax.tree.map(lambda a: a[None], memory), key)
+        return self.fold(carried, repeated(cell, 1), jax.tree.map(lambda a: a[None], memory), key)
 
-    def fold(self, carried, cell, memories, key):
+    def fold(self, carried, cells, memories, key):
         u, a = carried
-        product, suffixes = suffix_products(cell, memories)
+        product, suffixes = suffix_products(cells, memories)
         old = (product @ a.reshape(len(a), -1)).reshape(a.shape)
         new = carried_forward(memories, suffixes)
         vectors = jnp.concatenate([u, memories.regressor])
         u, weights = mixing(vectors, across.summed(_gram(old, new)), self.rank, self.mix, key)
         return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
 
-    def fold_all(self, carried, cell, memories, keys):
+    def fold_all(self, carried, cells, memories, keys):
         mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
-        pure = lambda carried, memories, keys: super(OK, self).fold_all(carried, cell, memories, keys)  # noqa: E731
-        return kronecker.fold_or(pure, mix, carried, cell, memories, keys)
+        pure = lambda carried, memories, keys: super(OK, self).fold_all(carried, cells, memories, keys)  # noqa: E731
+        return kronecker.fold_or(pure, mix, carried, cells, memories, keys)
 
     def step_all(self, carried, cell, memory, keys):
-        return self.fold_all(carried, cell, jax.tree.map(lambda a: a[:, None], memory), keys)
+        return self.fold_all(carried, repeated(cell, 1), jax.tree.map(lambda a: a[:, None], memory), keys)
 
     def cost(self, sizes):
         n, m, q, r, k = sizes.n, sizes.m, sizes.q, self.rank, max(self.window, 1)
@@ -136,9 +136,13 @@ def _orientation(directions: Float[Array, "p N"]) -> Float[Array, " N"]:
 
 
 def _square_root(gram: Float[Array, "N N"]) -> Float[Array, "N N"]:
-    """L with L Lᵀ = gram, a whisker larger, whatever rank gram has and whatever scales its terms have."""
-    norms = jnp.sqrt(jnp.diagonal(gram))
-    safe = jnp.where(norms > 0, norms, 1)
-    cosines = gram / (safe[:, None] * safe[None])
-    jitter = 1 + 8 * len(norms) * jnp.finfo(gram.dtype).eps
+    """L with L Lᵀ = gram, a whisker larger, whatever rank gram has and whatever scales its terms have.
+
+    A term so small that its squares underflow, which leaves its inner products unknown, is taken for zero.
+    """
+    limits, squares = jnp.finfo(gram.dtype), jnp.diagonal(gram)
+    norms = jnp.sqrt(jnp.where(squares > limits.tiny / limits.eps, squares, 0))
+    sizes = norms[:, None] * norms[None]
+    cosines = jnp.where(sizes > 0, gram / jnp.where(sizes > 0, sizes, 1), 0)
+    jitter = 1 + 8 * len(norms) * limits.eps
     return norms[:, None] * jnp.linalg.cholesky(jnp.where(jnp.eye(len(norms), dtype=bool), jitter, cosines))

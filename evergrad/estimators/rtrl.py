@@ -34,12 +34,12 @@ class RTRL(Estimator):
         fresh = _own(cell, immediate(cell, memory))
         return jax.tree.map(jnp.add, _apply(transition(cell, memory).matmul, carried), fresh)
 
-    def fold(self, carried, cell, memories, key):
-        if not isinstance(cell, KroneckerCell):
-            return Estimator.fold(self, carried, cell, memories, key)
-        product, suffixes = suffix_products(cell, memories)
+    def fold(self, carried, cells, memories, key):
+        if not isinstance(cells, KroneckerCell):
+            return Estimator.fold(self, carried, cells, memories, key)
+        product, suffixes = suffix_products(cells, memories)
         fresh = jnp.einsum("kp,mkq->mpq", memories.regressor, carried_forward(memories, suffixes))
-        fresh = weight_gradient(cell, fresh, across.own(cell.mask, axis=1))
+        fresh = weight_gradient(cells, fresh, across.own(cells.mask, axis=1))
         return jax.tree.map(jnp.add, _apply(lambda a: product @ a, carried), fresh)
 
     def cost(self, sizes):

@@ -43,7 +43,7 @@ class TBPTT(Estimator):
     def step(self, carried, cell, memory, key):
         return None
 
-    def fold(self, carried, cell, memories, key):
+    def fold(self, carried, cells, memories, key):
         return None
 
     def cost(self, sizes):

@@ -50,7 +50,7 @@ class TripleProduct(Experiment):
         )
         unit = {"higher": True, "digits": 1, "unit": "length"}
         claims = [
-            *against_released(result, KTP, curves, [20_000, 50_000, 100_000, 2_000_000], **unit),
+            *against_released(result, KTP, curves, [10_000, 20_000, 50_000, 100_000, 2_000_000], **unit),
             better(result, APPROX, KF, said="almost as good", margin=1.5, **unit),
             better(result, KF, KTP, said="17 for KTP, 25 to 33 for the others", **unit),
             better(result, OURS, KTP, said=NEW, **unit),

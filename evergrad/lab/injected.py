@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from evergrad.estimators import KF, OK, Estimator
 from evergrad.lab.noise import drive, inner, start
-from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
+from evergrad.linearize import Memory, initial_state, linearize, pullback, repeated, transition
 from evergrad.low_rank import inclusion
 from evergrad.model import Model, encode
 from evergrad.tasks.base import Data
@@ -74,7 +74,9 @@ class _Fold(eqx.Module):
     def after(self, v: Float[Array, " m"], key: Array) -> Any:
         """The same as it is after the fold."""
         if self.estimator.window:
-            carried = self.estimator.fold(self.carried, self.cell, self.memories, key)
+            carried = self.estimator.fold(
+                self.carried, repeated(self.cell, len(self.memories.alive)), self.memories, key
+            )
         else:
             newest = jax.tree.map(lambda a: a[0], self.memories)
             carried = self.estimator.step(self.carried, self.cell, newest, key)

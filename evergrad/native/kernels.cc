@@ -154,8 +154,8 @@ void Panel(const T* left, const T* right, int64_t pitch, int64_t rows, int64_t d
 
 // ---- the transition of a window ----------------------------------------------------------------------------------
 
-// The remembered steps of one stream: D [k, s, g, n], E [k, s, s, n], alive [k], and the weights as [g, n, n], from unit
-// first: H_(a,i),(b,j) = alive (E_ab,i [i = j] + [b = 0] sum over g of D_ag,i W_g,i,j).
+// The remembered steps of one stream: D [k, s, g, n], E [k, s, s, n], alive [k], and the weights of each step as
+// [k, g, n, n], from unit first: H_(a,i),(b,j) = alive (E_ab,i [i = j] + [b = 0] sum over g of D_ag,i W_g,i,j).
 template <typename T>
 struct Steps {
   const T *diagonals, *direct, *alive, *weights;
@@ -164,6 +164,7 @@ struct Steps {
   int64_t q() const { return g * n; }
   const T* D(int64_t step, int64_t a, int64_t gate) const { return diagonals + ((step * s + a) * g + gate) * n; }
   const T* E(int64_t step, int64_t a, int64_t b) const { return direct + ((step * s + a) * s + b) * n; }
+  const T* W(int64_t step, int64_t gate) const { return weights + (step * g + gate) * n * n; }
 };
 
 // The dense columns of H that start with `column`, as a panel.
@@ -176,7 +177,7 @@ void PackTransition(const Steps<T>& steps, int64_t step, int64_t column, T* pane
       std::fill(panel, panel + kColumns<T>, T(0));
       for (int64_t gate = 0; gate < steps.g; ++gate) {
         const T weight = alive * steps.D(step, a, gate)[i];
-        const T* row = steps.weights + (gate * n + i) * n + column;
+        const T* row = steps.W(step, gate) + i * n + column;
         for (int64_t j = 0; j < there; ++j) panel[j] += weight * row[j];
       }
       if (i >= column && i < column + there) panel[i - column] += alive * steps.E(step, a, 0)[i];

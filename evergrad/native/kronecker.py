@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from evergrad import across, native
 from evergrad.cells.base import KroneckerCell
-from evergrad.linearize import KroneckerMemory, recurrent_weight
+from evergrad.linearize import KroneckerMemory, recurrent_weights
 from evergrad.machine import cores
 
 Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
@@ -29,24 +29,24 @@ def fold_or(
     pure: Callable[..., Carried],
     mixing: Mixing,
     carried: Carried,
-    cell: KroneckerCell,
+    cells: KroneckerCell,
     memories: KroneckerMemory,
     keys: Array,
 ) -> Carried:
     """`fold` where that is faster, else pure(carried, memories, keys), which must do the same."""
     if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1][0]) or not busy(len(keys)):
         return pure(carried, memories, keys)
-    kernel = lambda carried, memories, keys: fold(mixing, carried, cell, memories, keys)  # noqa: E731
+    kernel = lambda carried, memories, keys: fold(mixing, carried, cells, memories, keys)  # noqa: E731
     return native.either(kernel, pure, carried, memories, keys)
 
 
-def fold(mixing: Mixing, carried: Carried, cell: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
+def fold(mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
     """Σ uᵢ ⊗ Aᵢ of all streams carried forward over the remembered steps, and with what they add made r terms again.
 
     `mixing(vectors, gram, key)` chooses the new terms of one stream: u' and the weights of all old and added Aᵢ in the new.
     """
     size = group(len(keys))
-    weights = jnp.transpose(recurrent_weight(cell), (1, 2, 0))
+    weights = jnp.transpose(recurrent_weights(cells), (0, 2, 3, 1))
 
     def some(i, carried):
         u, a = carried

@@ -11,13 +11,18 @@ from evergrad.paper.setup import RELEASED_RATE, line
 RATES = tuple(10**-e for e in (2.5, 3.0, 3.5, 4.0))
 
 
+def best_named(label: str) -> str:
+    """What the line of a label's best rate is called."""
+    return f"{label}, best rate"
+
+
 def with_rates(plan: Plan, label: str, base: dict, estimator: dict, sizes: dict, search: dict) -> list[Line]:
     """Each rate for `search` steps, and the line of the best; that of the released runs' rate is drawn for itself."""
     tried = [line(plan, label, base, estimator, search, rate=rate, search=True) for rate in RATES]
     best = best_rate(plan, tried)
     if best is None or best == RELEASED_RATE:
         return tried
-    return [*tried, line(plan, _named(label), base, estimator, sizes, rate=best)]
+    return [*tried, line(plan, best_named(label), base, estimator, sizes, rate=best)]
 
 
 def best_rate(plan: Plan, tried: list[Line]) -> float | None:
@@ -33,13 +38,9 @@ def best_rate(plan: Plan, tried: list[Line]) -> float | None:
     return min(scores, key=scores.get) if scores else None
 
 
-def _named(label: str) -> str:
-    return f"{label}, best rate"
-
-
 def at_best_rate(result: Result, ours: str, others: dict[str, str], **how: Any) -> list[Claim]:
     """Ours against the others (and what the paper says of them), each with its best rate, where that is another than usual."""
-    best = {label: _named(label) if result.line(_named(label)) else label for label in (ours, *others)}
+    best = {label: best_named(label) if result.line(best_named(label)) else label for label in (ours, *others)}
     changed = [label for label in others if (best[ours], best[label]) != (ours, label)]
     return [better(result, best[ours], best[label], said=others[label], **how) for label in changed]
 
