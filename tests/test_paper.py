@@ -1,5 +1,6 @@
 """The paper's experiments: plans, child processes, verdicts and the page."""
 
+import dataclasses
 import json
 import re
 import signal
@@ -152,6 +153,15 @@ def test_the_best_rate_is_chosen_when_all_are_done(plan):
     assert best.settings["learning_rate"] == rates.RATES[1]
     assert (best.steps, best.seeds, best.search) == (100, 2, False)
     assert best.runs()[0].id == tried[1].runs()[0].id  # it goes on with the run of the search
+
+
+def test_a_search_does_not_shorten_the_run_that_it_shares(plan):
+    line, searched = tiny("x", seeds=1, steps=40), dataclasses.replace(tiny("x", seeds=1, steps=20), search=True)
+    result = result_of(plan, [line, searched], {"x": {10: 1.0, 20: 2.0, 40: 4.0}})
+    assert result.at("x", 40) == [4.0]
+    (short,) = result.lines(search=True)
+    assert short["runs"][0]["steps"] == 20
+    assert result.seconds() == 6.0
 
 
 def test_measurements_are_made_once(plan):

@@ -24,8 +24,11 @@ def place(plan: Plan, name: str) -> Path:
 
 
 def write(plan: Plan, name: str, lines: list[Line], measured: dict[str, Any], machine: dict[str, str]) -> None:
-    """Everything known so far, of unfinished runs too."""
+    """Everything known so far, of unfinished runs too. Lines may share a run: its curve is kept as long as the longest."""
     folder = place(plan, name)
+    longest: dict[str, int] = {}
+    for run in (run for line in lines for run in line.runs()):
+        longest[run.id] = max(run.steps, longest.get(run.id, 0))
     document = {
         "experiment": name,
         "budget": plan.budget,
@@ -34,21 +37,21 @@ def write(plan: Plan, name: str, lines: list[Line], measured: dict[str, Any], ma
         "machine": machine,
         "jobs": plan.jobs,
         "data": plan.data,
-        "lines": [_line(plan, folder, line) for line in lines],
+        "lines": [_line(plan, folder, line, longest) for line in lines],
         "measured": measured,
         "measured_seconds": plan.measured_seconds(name),
     }
     write_whole(folder / "result.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-def _line(plan, folder, line):
-    runs = [_run(plan, folder, run) for run in line.runs() if plan.reached(run)]
+def _line(plan, folder, line, longest):
+    runs = [_run(plan, folder, run, longest[run.id]) for run in line.runs() if plan.reached(run)]
     return dataclasses.asdict(line) | {"runs": runs}
 
 
-def _run(plan: Plan, folder: Path, run: Run) -> dict[str, Any]:
+def _run(plan: Plan, folder: Path, run: Run, longest: int) -> dict[str, Any]:
     figure = FIGURE[run.task]
-    found = [row for row in rows(plan.path(run) / "metrics.jsonl") if row["step"] <= run.steps]
+    found = [row for row in rows(plan.path(run) / "metrics.jsonl") if row["step"] <= longest]
     speed = [row for row in rows(plan.path(run) / "speed.jsonl") if row["step"] <= run.steps]
     kept, last = [], None
     for row in found:
@@ -61,7 +64,7 @@ def _run(plan: Plan, folder: Path, run: Run) -> dict[str, Any]:
     return {
         "id": run.id,
         "seed": run.settings["seed"],
-        "steps": found[-1]["step"],
+        "steps": min(found[-1]["step"], run.steps),
         "seconds": round(sum(row["seconds"] for row in speed), 1),
         "diverged": why.read_text().strip() if why.exists() else None,
     }
@@ -104,7 +107,9 @@ class Result:
         return min((run["steps"] for run in line["runs"]), default=0) if line else 0
 
     def seconds(self) -> float:
-        runs = {run["id"]: run["seconds"] for line in self.document["lines"] for run in line["runs"]}
+        runs: dict[str, float] = {}
+        for run in (run for line in self.document["lines"] for run in line["runs"]):
+            runs[run["id"]] = max(run["seconds"], runs.get(run["id"], 0.0))
         return sum(runs.values()) + self.document["measured_seconds"]
 
 
