@@ -51,7 +51,8 @@ def _start(estimator, cell, batch):
     _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
     slots = max(2 * estimator.window - 1, 0)
     memories = jax.tree.map(lambda a: jnp.zeros((slots, batch, *a.shape), a.dtype), memory) if slots else None
-    weights = eqx.filter(repeated(cell, slots), eqx.is_inexact_array) if slots and estimator.horizon is None else None
+    trained = eqx.filter(cell, eqx.is_inexact_array) if slots and estimator.horizon is None else None
+    weights = jax.tree.map(lambda a: jnp.zeros((slots, *a.shape), a.dtype), trained)
     deltas = jnp.zeros((slots, batch, state.size), state.dtype) if estimator.stride > 1 else None
     return Track(carried, memories, weights, deltas, jnp.zeros((), jnp.int32))
 

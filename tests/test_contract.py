@@ -11,7 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import driver
-from evergrad.linearize import initial_state, linearize
+from evergrad.linearize import initial_state, linearize, repeated
 from evergrad.model import check_sequence
 from evergrad.tasks.base import Data, Sequence
 from tests.helpers import BATCH, ESTIMATORS, PAIRS, cast, make_data, make_model, with_window
@@ -62,7 +62,7 @@ def test_structure_and_dtype_are_kept(name, cell):
     memories = jax.tree.map(lambda a: jax.ShapeDtypeStruct((3, *a.shape), a.dtype), memory)
     key = jax.random.key(0)
     assert jax.eval_shape(estimator.step, carried, cell, memory, key) == carried
-    assert jax.eval_shape(estimator.fold, carried, cell, memories, key) == carried
+    assert jax.eval_shape(estimator.fold, carried, repeated(cell, 3), memories, key) == carried
     assert all(a.dtype == dtype for a in jax.tree.leaves(carried))
     rows = jax.tree.leaves(jax.eval_shape(estimator.influence, carried, cell))
     assert all(a.shape[0] == state.size and a.dtype == dtype for a in rows)
