@@ -197,7 +197,8 @@ def _sizes(found):
     for i, label in enumerate(UNTRAINED):
         cosine = [found[str(n)][label]["cosine"] for n in sizes]
         spread = [found[str(n)][label]["spread"] for n in sizes]
-        axes.errorbar(sizes, cosine, spread, label=label, marker=marker(i), capsize=3, **line_style(i))
+        beside = [n * 2 ** (0.08 * (i - (len(UNTRAINED) - 1) / 2)) for n in sizes]  # so that no bar hides another
+        axes.errorbar(beside, cosine, spread, label=label, marker=marker(i), capsize=3, **line_style(i))
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(n) for n in sizes])
     axes.set_xlabel("units")
