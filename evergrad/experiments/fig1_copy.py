@@ -19,7 +19,7 @@ SIZES = {  # steps, seeds
     TBPTT_50: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
     TBPTT_80: {"quick": (4_000, 1), "desk": (200_000, 3), "full": FULL},
 }
-SEARCH = {"desk": (50_000, 1), "full": (200_000, 1)}  # for each of the four rates
+SEARCH = {"desk": (20_000, 1), "full": (200_000, 1)}  # for each of the four rates
 SEARCHED = {"desk": (TBPTT_50, TBPTT_80), "full": tuple(ESTIMATORS)}
 PUBLISHED = {OK: 42, KF: 32, TBPTT_50: 33, TBPTT_80: 33}
 RELEASED = "copy_ok_n128_r16_b16"
