@@ -93,7 +93,7 @@ def make_room(estimator: Estimator, cell: Cell, track: Track, keys: Array) -> Tr
     k = estimator.window
     oldest = jax.tree.map(lambda a: a[:k], track.memories)
     oldest = jax.tree.map(lambda a: jnp.moveaxis(a, 1, 0), oldest)
-    weights = None if track.weights is None else jax.tree.map(lambda a: a[:k], track.weights)
+    weights = jax.tree.map(lambda a: a[:k], track.weights)
     cells = repeated(cell, k) if weights is None else eqx.combine(weights, cell)
     return Track(
         estimator.fold_all(track.carried, cells, oldest, keys),
