@@ -73,14 +73,16 @@ def plan(
     rates: Rates | None = None,
 ) -> Plan:
     """For each kind of estimator the largest rank and window (TBPTT: horizon) whose predicted step fits into `memory`
-    bytes and `seconds` a step; without a budget, those that it has by default. `outputs` of the readout: as many as inputs
+    bytes and `seconds` a step; without a budget, usual ones. `outputs` of the readout: as many as inputs
     unless said. `rates` of the machine are measured, in a second or two, unless given.
     """
     whole_number(batch, 1, f"plan(batch={batch})", "batch", "the number of streams")
     for name, budget in (("memory", memory), ("seconds", seconds)):
         refuse_unless(budget is None or budget > 0, f"plan({name}={budget}): a budget is above 0; None is no limit.")
+    outputs = cell.inputs if outputs is None else outputs
+    whole_number(outputs, 1, f"plan(outputs={outputs})", "outputs", "the numbers that are predicted")
     rates = measured_rates() if rates is None else rates
-    predicted = functools.partial(predict, cell, batch=batch, outputs=outputs or cell.inputs, rates=rates)
+    predicted = functools.partial(predict, cell, batch=batch, outputs=outputs, rates=rates)
 
     def judged(estimator: Estimator) -> Option:
         option = predicted(estimator)

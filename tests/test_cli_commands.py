@@ -40,7 +40,7 @@ def example(words):
 
 def test_the_examples_work_one_after_the_other(tmp_path):
     write_series(tmp_path / "rates.csv", rows=200)
-    for words in ("train copy", "train text", "train series", "resume", "evaluate", "sample", "info"):
+    for words in ("train copy", "train text", "train series", "resume", "evaluate", "sample", "export", "info"):
         succeed(*example(words), cwd=tmp_path)
     shutil.copytree(tmp_path / "runs" / "copy", tmp_path / "runs" / "other")
     succeed(*example("compare"), cwd=tmp_path)
@@ -124,10 +124,12 @@ def test_runs_of_different_tasks_are_not_compared(text_run, tmp_path):
     assert "only text can be sampled" in evergrad("sample", tmp_path / "copy").stderr
 
 
-def test_divergence_ends_with_3_and_keeps_the_last_good_checkpoint(tmp_path):
+def test_steps_that_are_done_stay_done_and_divergence_ends_with_3_and_keeps_the_last_good_checkpoint(tmp_path):
     run = tmp_path / "run"
     words = (*COPY_OK, "--report", 50, "--checkpoint-every", 50)
     succeed("train", *words, "--steps", 100, "--out", run)
+    done = evergrad("resume", run, "--steps", 99)
+    assert (done.returncode, "has 100 behind it already" in done.stderr) == (2, True)
     document = json.loads((run / "settings.json").read_text())
     document["settings"].update(learning_rate=1e30, optimiser="adam")
     (run / "settings.json").write_text(json.dumps(document))

@@ -231,6 +231,16 @@ def test_released_curves_are_read(tmp_path):
     assert results.released(None, "x") == []
     with pytest.raises(eg.InputError, match="--reference"):
         results.released(tmp_path, "y")
+    for content in ("run,step,T\n1,ten,3\n", "run,step,length\n1,10,3\n", "run,step,T\n1\n"):
+        (tmp_path / "z.csv").write_text(content)
+        with pytest.raises(eg.InputError, match="needs the columns run, step, and T or valid_bpc"):
+            results.released(tmp_path, "z")
+
+
+def test_without_released_curves_nothing_is_said_to_be_reproduced(plan):
+    result = result_of(plan, [tiny("ours", seeds=1)], {"ours": {10: 1.0, 20: 9.0}})
+    (claim,) = claims.against_released(result, "ours", [], [20], higher=True, digits=1, unit="length")
+    assert (claim.verdict, "--reference" in claim.ours) == (OPEN, True)
 
 
 def test_the_legend_covers_no_data(plan):
@@ -253,10 +263,8 @@ def test_the_page_is_whole(plan):
 
         def section(self, result, reference):
             figure, _ = plt.subplots()
-            claim = claims.Claim("a < b", "1", "2", NO)
-            return Section(
-                [Picture("odd", figure, "caption")], [claim], [Grid("grid", ("a",), [("b & c",)])], ["remark"]
-            )
+            made = [claims.Claim("a < b", "1", "2", NO), claims.Claim("new", claims.NEW, "3", YES)]
+            return Section([Picture("odd", figure, "caption")], made, [Grid("grid", ("a",), [("b & c",)])], ["remark"])
 
     result = result_of(plan, [tiny("x")], {"x": {10: 1.0, 20: 5.0}}, "odd")
     (result.folder / "notes.txt").write_text("We tried two rates.\n\nNeither helped.\n")
@@ -267,7 +275,15 @@ def test_the_page_is_whole(plan):
     assert re.findall(r'src="([^"]{0,22})', page) == ["data:image/png;base64,"]
     assert not re.search(r"https?://|<script|<link|url\(", page)
     assert 'name="viewport"' in page
-    for text in ("a &lt; b", "An &lt;odd&gt;", "b &amp; c", "1 not reproduced", "Neither helped.", "remark", "rank 2"):
+    for text in (
+        "a &lt; b",
+        "An &lt;odd&gt;",
+        "b &amp; c",
+        "claims: not reproduced (1). Of our own: holds (1).",
+        "Neither helped.",
+        "remark",
+        "rank 2",
+    ):
         assert text in page, text
 
 

@@ -87,6 +87,6 @@ def test_the_command(tmp_path):
     document = json.loads((tmp_path / "plan.json").read_text())
     assert document["recommended"] in shown
     assert {row["bias"] for row in document["options"]} == {"none", "unbiased", "biased"}
-    for wrong in (("--memory", "8 apples"), ("--time-per-step", "fast"), ("--memory", "10B")):
+    for wrong in (("--memory", "8 apples"), ("--time-per-step", "fast"), ("--memory", "10B"), ("--outputs", 0)):
         assert evergrad(*given, *wrong).returncode == 2
     assert 'Did you mean "lstm"' in evergrad("plan", "--cell", "lsmt").stderr

@@ -87,5 +87,15 @@ def test_the_command_writes_table_csv_and_picture(tmp_path):
 
 @pytest.mark.parametrize("options", [["--only", "nothing"], ["--only", "Elec2"], ["--data", "no/such/folder"]])
 def test_bad_options_exit_with_2(options):
+    _refused(options)
+
+
+@pytest.mark.parametrize("stream", sets.SHARED)
+def test_a_folder_without_the_data_is_refused(stream, tmp_path):
+    assert "is missing: --data names the folder" in _refused(["--data", str(tmp_path), "--only", stream])
+
+
+def _refused(options):
     result = CliRunner().invoke(app, ["bench", *options])
     assert result.exit_code == 2
+    return result.output

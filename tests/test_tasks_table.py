@@ -63,6 +63,12 @@ BAD = {
     "same name": ("a,a\n1,2\n", "same column name twice"),
     "binary": (b"\xff\xfe\x00a\n", "line 1 is not UTF-8"),
     "only time": ("time\n1\n2\n", "no column of numbers"),
+    "open quotation mark": ('a\n1\n"' + "2\n" * 70_000, "never closed"),
+    "times of two kinds": (
+        "time,a\n2024-01-01,2\n3,4\n",
+        "line 3, column time: the time stamp 3 cannot be compared with",
+    ),
+    "times of two zones": ("time,a\n2024-01-01,2\n2024-01-02T00:00+00:00,4\n", "all with a time zone or all without"),
 }
 
 
@@ -80,6 +86,17 @@ def test_unknown_columns_are_refused_with_the_nearest(tmp_path):
         read(path, names=["laod"])
     with pytest.raises(eg.InputError, match='Did you mean "time"'):
         read(path, time="tim")
+
+
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n1,2\n2,3\n")[:-9]])
+def test_a_file_that_is_no_whole_gzip_is_refused(tmp_path, content):
+    with pytest.raises(eg.InputError, match=r"data\.csv\.gz is no whole gzip file"):
+        read(write(tmp_path, content, "data.csv.gz"))
+
+
+def test_a_column_is_named_once(tmp_path):
+    with pytest.raises(eg.InputError, match="--columns has a twice"):
+        read(write(tmp_path, "a,b\n1,2\n3,4\n"), names=["a", "b", "a"])
 
 
 def test_a_file_that_is_no_parquet_is_refused(tmp_path):

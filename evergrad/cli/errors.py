@@ -55,7 +55,12 @@ def _said(error: Exception) -> tuple[str, int] | None:
         return str(error), 2
     if isinstance(error, OSError):
         where, what = error.filename or "a file", error.strerror or error
-        return f"{where}: {what}. Make room or mend the permissions, then resume.", 1
+        if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+            return f"{where}: {what}. Choose another path.", 2
+        return (
+            f"{where}: {what}. Make room or mend the permissions, then try again or resume.",
+            1,
+        )
     code = _exit_code(error)
     return None if code is None else (str(error), code)
 

@@ -61,7 +61,7 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     from evergrad.plots import check_may_write
 
     estimators = {name: subject.parse_estimator(name) for name in names}
-    check_may_write(out / "noise.png")
+    check_may_write(out / "noise.png", "--out")
     if run is None:
         chosen = subject.untrained(_settings(*untrained, seed), steps=steps, batch=batch)
     else:

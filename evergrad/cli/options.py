@@ -7,14 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from evergrad.training.settings import default, flag
+from evergrad.training.settings import default, flag, otherwise
+
+RESUMED = "resume"  # in the place of a task: what is not said stays as it was
 
 
 def _annotated(field: dataclasses.Field, task: str) -> Any:
     about = field.metadata
     choices = f" One of {', '.join(about['choices'])}." if about["choices"] else ""
     value = default(field, task)
-    shown = about["otherwise"] if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    shown = otherwise(field, task) if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    shown = "as before" if task == RESUMED and about["resumable"] else shown
     names = (flag(field.name), f"--no-{flag(field.name)[2:]}") if about["kind"] is bool else (flag(field.name),)
     declaration = "/".join(names)
     option = typer.Option(

@@ -28,7 +28,7 @@ def plan(
 ) -> None:
     """Predict bytes, multiply-adds and time of a training step for every estimator, and recommend one.
 
-    With a budget, each estimator is given the largest rank and window that fit; without one, those it has by default.
+    With a budget, each estimator is given the largest rank and window that fit; without one, usual ones.
     Example: evergrad plan --cell rhn --units 256 --inputs 50 --batch 32 --memory 8GB
     """
     with explained():

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from evergrad.cli.errors import explained, leave_by_signal, together
-from evergrad.cli.options import with_options
+from evergrad.cli.options import RESUMED, with_options
 from evergrad.training.machine_options import machine_fields
 from evergrad.training.settings import fields
 
 Run = Annotated[Path, typer.Argument(help="The folder of a run.", metavar="RUN")]
 
 
-@with_options([*(f for f in fields("copy").values() if f.metadata["resumable"]), *machine_fields()], "resume")
+@with_options([*(f for f in fields("copy").values() if f.metadata["resumable"]), *machine_fields()], RESUMED)
 def resume(run: Run, **given: Any) -> None:
     """Go on with a run from its last good checkpoint; the result is the same as if it had never stopped.
 

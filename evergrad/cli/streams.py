@@ -1,12 +1,13 @@
 """`evergrad streams`: stream learners on data."""
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from evergrad.cli.errors import explained
 
 app = typer.Typer(help="Stream learners on data.", no_args_is_help=True)
 
@@ -29,17 +30,18 @@ def bench(
     ),
 ) -> None:
     """Compare by progressive validation with persistence, river, rolling TBPTT and deep-river's LSTM."""
+    with explained():
+        _bench(data, only or [], seeds, deep_river, out)
+
+
+def _bench(data, only, seeds, deep_river, out):
     import rich
 
-    from evergrad.checks import InputError
     from evergrad.machine import processor
     from evergrad.streams import bench as comparison, report, sets
 
-    try:
-        chosen = list(sets.streams(data, only or []))
-    except InputError as error:
-        rich.print(f"[red]{error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+    chosen = list(sets.streams(data, only))
+    out.mkdir(parents=True, exist_ok=True)
     start, results = time.time(), []
     for stream in chosen:
         for result in comparison.compare(stream, seeds):
@@ -53,7 +55,6 @@ def bench(
         rich.print(f"[yellow]deep-river is left out: there is no {deep_river}. `make bench-streams` makes it.")
     rows = comparison.summary(results)
     rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
-    out.mkdir(parents=True, exist_ok=True)
     comparison.write_csv(results, out / "results.csv")
     settings = {"seeds": seeds, "processor": processor(), "seconds": round(time.time() - start)}
     (out / "summary.json").write_text(json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n")

@@ -52,7 +52,7 @@ def copy(out: Out, config: Config = None, **given: Any) -> None:
 def text(out: Out, config: Config = None, **given: Any) -> None:
     """Predict the next character of a text; without --data, of the one that comes with Python.
 
-    Example: evergrad train text --units 64 --estimator tbptt --horizon 10 --steps 2000 --out runs/text
+    Example: evergrad train text --cell lstm --units 64 --estimator tbptt --horizon 10 --steps 2000 --out runs/text
     """
     start_run("text", out, config, given)
 

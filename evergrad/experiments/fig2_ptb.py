@@ -26,7 +26,9 @@ BEST_OURS = BEST | {"desk": (8_000, 1)}
 SEARCH = {"desk": (4_000, 1), "full": (100_000, 1)}  # for each of the four rates; multiples of valid_every
 SEARCHED = {"desk": (OURS, TBPTT_5, TBPTT_25), "full": tuple(ESTIMATORS)}
 PUBLISHED = {KF: (1.82, 1.77), OK: (1.74, 1.69), TBPTT_5: (1.78, 1.73), TBPTT_25: (1.73, 1.69)}  # valid, test
+AT_BEST = {TBPTT_5: "1.74 against 1.78, without a window", TBPTT_25: "1.74 against 1.73, without a window"}
 RELEASED = "ptb_ok_n256_r8_b32"
+SYMBOLS = 50
 
 
 def lines(plan: Plan) -> list[Line]:
@@ -73,6 +75,16 @@ def data_remark(result: Result) -> list[str]:
     return []
 
 
+def weights_remark() -> str:
+    """The column of the table that no run can decide."""
+    n = PTB["units"]
+    recurrent, cell, readout = 2 * n * n, 2 * n * (n + SYMBOLS + 1), SYMBOLS * (n + 1)
+    return (
+        f"The paper's table gives every network 133K weights and does not say how they are counted; this one has {recurrent:,} "
+        f"recurrent weights, {cell:,} with those of the inputs and biases, and {readout:,} more in its readout."
+    )
+
+
 class CharPtb(Experiment):
     name, title = "fig2", "Figure 2 and Table 2: character-level Penn Treebank, 32 streams"
 
@@ -95,15 +107,20 @@ class CharPtb(Experiment):
         unit = {"higher": False, "digits": 2, "unit": "bits per character"}
         steps, best = [9_000, 19_000, 49_000, 99_000, 999_000], best_named(OURS)
         claims = [
-            *against_released(result, OURS, curves, steps, **unit),
-            *(against_released(result, best, curves, steps, **unit) if result.line(best) else []),
+            *(against_released(result, OURS, curves, steps, **unit) if comparable else []),
+            *(against_released(result, best, curves, steps, **unit) if comparable and result.line(best) else []),
             better(result, OK, KF, said="1.74 against 1.82", **unit),
             better(result, OURS, KF, said=NEW, **unit),
-            better(result, OURS, TBPTT_25, said="matches, and converges faster early", margin=0.02, **unit),
-            *at_best_rate(
-                result, OURS, {TBPTT_5: "1.74 against 1.78", TBPTT_25: "1.74 against 1.73"}, margin=0.02, **unit
+            better(
+                result,
+                OURS,
+                TBPTT_25,
+                said="matches, and converges faster early, without a window",
+                margin=0.02,
+                **unit,
             ),
+            *at_best_rate(result, OURS, AT_BEST, margin=0.02, **unit),
             *(table_claims(result, PUBLISHED, FULL[0]) if comparable else []),
         ]
         picture = Picture("ptb", figure, "Validation; mean and range over seeds.")
-        return Section([picture], claims, rate_grid(result), data_remark(result))
+        return Section([picture], claims, rate_grid(result), [weights_remark(), *data_remark(result)])

@@ -43,6 +43,9 @@ def against_released(
     result: Result, label: str, curves: list[Curve], steps: list[int], *, higher: bool, digits: int, unit: str
 ) -> list[Claim]:
     """Ours beside the range of the released runs at the same steps; good is within the range or better."""
+    if not curves:
+        what = f"{label}: {unit} in the released runs' range, or better"
+        return [Claim(what, "the released curves", "not judged: no --reference was given", OPEN)]
     claims = []
     for step in steps:
         theirs = [v for curve in curves if (v := value_at(curve, step)) is not None]
@@ -69,7 +72,8 @@ def better(
 
     Without a margin, two that are equal so far (lengths are whole numbers) decide nothing.
     """
-    what = f"{first} {'is at least as good as' if margin else 'is better than'} {second} at equal data"
+    how = f"is as good as (to {margin:g}), or better than," if margin else "is better than"
+    what = f"{first} {how} {second} at equal data"
     step = min(result.reached(first), result.reached(second))
     one, two = result.at(first, step), result.at(second, step)
     if not one or not two:

@@ -1,12 +1,13 @@
 """One HTML page with everything in it: opens without a network, reads on a phone."""
 
 import base64
+import collections
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from evergrad.files import write_whole
-from evergrad.paper.claims import NO, OPEN, YES, Claim
+from evergrad.paper.claims import NEW, NO, OPEN, YES, Claim
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
 from evergrad.paper.plan import BUDGETS
 from evergrad.paper.results import Result
@@ -68,12 +69,17 @@ def _contents(parts):
 
 
 def _summary(claims: list[Claim]) -> str:
-    counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in _SIGNS}
-    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    published, new = [c for c in claims if c.paper != NEW], [c for c in claims if c.paper == NEW]
+    words = f"Of the paper's figures and claims: {_counted(published)}. Of our own: {_counted(new)}."
     failed = [claim for claim in claims if claim.verdict == NO]  # ours and the paper's
     plain = "".join(f"<li>{escape(c.what)}: paper {escape(c.paper)}, ours {escape(c.ours)}</li>" for c in failed)
     listed = f"<p>What did not reproduce, or hold:</p><ul>{plain}</ul>" if failed else ""
-    return f"<p><strong>{words}.</strong></p>{listed}"
+    return f"<p><strong>{words}</strong></p>{listed}"
+
+
+def _counted(claims):
+    found = collections.Counter(claim.verdict_in_words for claim in claims)
+    return ", ".join(f"{words} ({count})" for words, count in found.most_common()) or "none"
 
 
 def _section(experiment: Experiment, result: Result, section: Section) -> str:

@@ -136,16 +136,11 @@ def released(folder: Path | None, name: str) -> list[Curve]:
     try:
         with path.open(encoding="utf-8") as file:
             found = list(csv.DictReader(file))
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for row in found:
+            curves.setdefault(row["run"], []).append((int(row["step"]), float(row.get("T") or row["valid_bpc"])))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check --reference.") from None
-    figure = "T" if "T" in found[0] else "valid_bpc"
-    runs = dict.fromkeys(row["run"] for row in found)
-    return [
-        tuple(
-            np.array(column)
-            for column in zip(
-                *((int(row["step"]), float(row[figure])) for row in found if row["run"] == run), strict=True
-            )
-        )
-        for run in runs
-    ]
+    except (KeyError, TypeError, ValueError, csv.Error):
+        raise InputError(f"{path} needs the columns run, step, and T or valid_bpc, with numbers in them.") from None
+    return [tuple(map(np.array, zip(*points, strict=True))) for points in curves.values()]

@@ -49,7 +49,9 @@ def trump() -> Stream:
 
 def respiratory(data: Path) -> Stream:
     """z of one chest marker, half a second (5 samples) ahead; a target is known when its time has come."""
-    (path,) = (data / "respiratory" / "markers").glob("201205181211-LAC-*.csv")
+    pattern = data / "respiratory" / "markers" / "201205181211-LAC-*.csv"
+    found = sorted(pattern.parent.glob(pattern.name))
+    path = found[0] if found else pattern
     number = lambda text: float(text.replace(",", "."))  # noqa: E731
     rows = [{"z": number(row["z"])} for row in _rows(path, delimiter=";")]
     return _ahead("respiratory", rows, "z", 5)
@@ -61,7 +63,9 @@ def transformer(data: Path) -> Stream:
 
 
 def exchange(data: Path) -> Stream:
-    with gzip.open(data / "exchange" / "exchange_rate.txt.gz", "rt") as file:
+    path = data / "exchange" / "exchange_rate.txt.gz"
+    _check_there(path)
+    with gzip.open(path, "rt") as file:
         rows = [{f"country {i}": float(v) for i, v in enumerate(line)} for line in csv.reader(file)]
     return _ahead("exchange", rows[:4001], "country 0", 1)
 
@@ -105,6 +109,10 @@ def _ahead(name, rows, own, steps):
 
 
 def _rows(path, delimiter=","):
-    refuse_unless(path.is_file(), f"{path} is missing: --data names the folder that has it.")
+    _check_there(path)
     with path.open(newline="") as file:
         yield from csv.DictReader(file, delimiter=delimiter)
+
+
+def _check_there(path):
+    refuse_unless(path.is_file(), f"{path} is missing: --data names the folder that has it.")

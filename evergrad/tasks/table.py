@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,6 +45,7 @@ def read_columns(path: Path, names: Sequence[str] | None, time: str | None, *, m
     time = _check_time(table, time)
     for name in names or ():
         refuse_unknown("column", name, table.names, f"{path} has")
+        refuse_unless(names.count(name) == 1, f"--columns has {name} twice: name each column once.")
     chosen = tuple(names) if names else tuple(name for name in table.names if name != time)
     refuse_unless(len(chosen) > 0, f"{path} has no column of numbers beside the time stamps.")
     values = np.stack([_numbers(table, name, missing) for name in chosen], axis=1)
@@ -52,16 +54,18 @@ def read_columns(path: Path, names: Sequence[str] | None, time: str | None, *, m
 
 
 def _read_csv(path: Path) -> Table:
-    raw = read_file(path)
-    content = _decode(path, gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    content = _decode(path, _unpacked(path, read_file(path)))
     first = content.split("\n", 1)[0]
     delimiter = max((",", ";", "\t"), key=first.count)
     reader = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter)
     rows, lines = [], []
-    for row in reader:
-        if row:
-            rows.append([cell.strip() for cell in row])
-            lines.append(reader.line_num)
+    try:
+        for row in reader:
+            if row:
+                rows.append([cell.strip() for cell in row])
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}. Is a quotation mark never closed?") from None
     refuse_unless(len(rows) > 0, f"{path} is empty: give a file with a row of names and rows of numbers.")
     parse = float if delimiter == "," else lambda cell: float(cell.replace(",", "."))
     names, skip = _header(path, rows[0], parse)
@@ -73,6 +77,15 @@ def _read_csv(path: Path) -> Table:
         )
     columns = tuple([None if c.lower() in _MISSING else c for c in column] for column in zip(*rows, strict=True))
     return Table(path, names, columns, lambda row: f"{path}, line {lines[row]}", parse)
+
+
+def _unpacked(path, raw):
+    if path.suffix != ".gz":
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is no whole gzip file ({error}): make it again, or give the file unpacked.") from None
 
 
 def _decode(path, raw):
@@ -155,6 +168,11 @@ def _check_time(table: Table, time: str | None) -> str | None:
     stamps = [_stamp(table, time, row, cell) for row, cell in enumerate(cells)]
     for row in range(1, len(stamps)):
         before, now = stamps[row - 1 : row + 1]
+        refuse_unless(
+            _comparable(before, now),
+            f"{table.where(row)}, column {time}: the time stamp {cells[row]!s} cannot be compared with {cells[row - 1]!s} before "
+            "it: use numbers or dates throughout, all with a time zone or all without.",
+        )
         what = "the same as" if now == before else "earlier than"
         refuse_unless(
             now > before,
@@ -162,6 +180,12 @@ def _check_time(table: Table, time: str | None) -> str | None:
             "by time and keep one for each.",
         )
     return time
+
+
+def _comparable(before, now):
+    if isinstance(before, datetime) and isinstance(now, datetime):
+        return (before.tzinfo is None) == (now.tzinfo is None)
+    return not isinstance(before, datetime) and not isinstance(now, datetime)
 
 
 def _stamp(table, time, row, cell):

@@ -41,8 +41,9 @@ def checked(field: Any, value: Any, source: str) -> Any:
     )
     if about["choices"]:
         refuse_unknown(f"value of {source}", value, about["choices"], "choose one of")
-    lowest, above = about["at_least"], about["above"]
+    lowest, highest, above = about["at_least"], about["at_most"], about["above"]
     refuse_unless(lowest is None or value >= lowest, f"{source} is {value}, but must be {lowest} or more.")
+    refuse_unless(highest is None or value <= highest, f"{source} is {value}, but must be {highest} or less.")
     refuse_unless(above is None or value > above, f"{source} is {value}, but must be above {above}.")
     return value
 

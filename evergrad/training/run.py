@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 
 import evergrad
@@ -53,6 +54,7 @@ def resume(
     with _locked(folder, team):
         job = make_job(_changed(folder.settings, changes), machines and make_mesh(machines, team))
         check_unchanged(folder, job.task.fingerprints)
+        _check_steps(folder, changes.get("steps"))
         _agree(team, machines, job)
         changed = team.first_alone(lambda: folder.with_settings(job.settings))
         return _go(changed or dataclasses.replace(folder, settings=job.settings), job, console, team, resumed=True)
@@ -74,6 +76,15 @@ def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:
     return dataclasses.replace(settings, **said)
 
 
+def _check_steps(folder: Folder, steps: int | None) -> None:
+    """What is done cannot be taken back."""
+    done = max((int(each.name) for each in folder.checkpoints.glob("*") if each.name.isdigit()), default=0)
+    refuse_unless(
+        steps is None or steps >= done,
+        f"--steps {steps}, but {folder.path} has {done:,} behind it already: give more, or start a new run.",
+    )
+
+
 def _restored(job: Job, checkpoints: Checkpoints, complain) -> Progress | None:
     found = checkpoints.load(form(job), complain)
     if found is None:
@@ -87,6 +98,7 @@ def _agree(team: Alone | Team, machines: Machines | None, job: Job) -> None:
     told = dataclasses.asdict(job.settings) | {f"hash of {k}": v for k, v in job.task.fingerprints.items()}
     told |= {
         "evergrad": evergrad.__version__,
+        "jax": jax.__version__,
         "shard": machines and machines.shard,
         "devices": job.mesh and job.mesh.size,
     }

@@ -28,11 +28,13 @@ def option(
     tasks: tuple[str, ...] = TASKS,
     choices: tuple[str, ...] = (),
     at_least: int | float | None = None,
+    at_most: int | None = None,
     above: int | float | None = None,
-    otherwise: str | None = None,
+    otherwise: str | dict[str, str] | None = None,
     resumable: bool = False,
 ) -> Any:
-    """A field with all that the command line has to say about it. `default` may differ from task to task (a dict)."""
+    """A field with all that the command line has to say about it. `default` and what there is `otherwise` may
+    differ from task to task (a dict)."""
     return dataclasses.field(
         default=None,
         metadata={
@@ -43,6 +45,7 @@ def option(
             "tasks": tasks,
             "choices": choices,
             "at_least": at_least,
+            "at_most": at_most,
             "above": above,
             "otherwise": otherwise,
             "resumable": resumable,
@@ -112,7 +115,7 @@ class Settings:
         otherwise="all rows",
         resumable=True,
     )
-    seed: int = option(0, int, "Seed of everything random.", group=_LEARNING, at_least=0)
+    seed: int = option(0, int, "Seed of everything random.", group=_LEARNING, at_least=0, at_most=2**32 - 1)
     precision: str = option("float32", str, "Of all numbers.", group=_LEARNING, choices=("float32", "float64"))
 
     length: int | None = option(1, int, "First string length.", group=_TASK, tasks=("copy",), at_least=1)
@@ -128,7 +131,7 @@ class Settings:
         "Text file or folder with train.txt, valid.txt, test.txt; CSV or Parquet file for a series.",
         group=_TASK,
         tasks=("text", "series"),
-        otherwise="for text: pydoc_data.topics",
+        otherwise={"text": "pydoc_data.topics", "series": "required"},
     )
     valid: str | None = option(None, str, "Validation text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
     test: str | None = option(None, str, "Test text.", group=_TASK, tasks=("text",), otherwise="5 % of --data")
@@ -197,7 +200,15 @@ def fields(task: str) -> dict[str, dataclasses.Field]:
 
 
 def default(field: dataclasses.Field, task: str) -> Any:
-    value = field.metadata["default"]
+    return _of_task(field.metadata["default"], task)
+
+
+def otherwise(field: dataclasses.Field, task: str) -> str | None:
+    """In words, what there is where the default is None."""
+    return _of_task(field.metadata["otherwise"], task)
+
+
+def _of_task(value: Any, task: str) -> Any:
     return value.get(task) if isinstance(value, dict) else value
 
 
