@@ -210,7 +210,7 @@ def _checksum(array: jax.Array) -> int:
     """Σ value · weight modulo 2³² over those parts that this process vouches for.
 
     A value is the number made of an entry's bits, its weight an odd number made of the entry's place in the whole array, so
-    that one changed entry always shows, and the parts can lie anywhere. An array here is never larger than 2³² entries.
+    that one changed entry of four bytes always shows, and the parts can lie anywhere. An array here is never larger than 2³² entries.
     """
     parts = (shard for shard in array.addressable_shards if shard.replica_id == 0)
     with np.errstate(over="ignore"):

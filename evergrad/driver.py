@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from evergrad import across, window
 from evergrad.estimators.base import Estimator
-from evergrad.linearize import initial_state, linearize, unflatten
+from evergrad.linearize import initial_state, linearize, output_weights, unflatten
 from evergrad.model import Model, encode, stream_losses, weight_dtype
 from evergrad.placing import along, everywhere, place
 from evergrad.tasks.base import Data, Source
@@ -27,6 +27,7 @@ class State(eqx.Module):
     time: UInt32[Array, ""]  # steps taken
     phase: Int[Array, ""]  # steps taken since the last update
     waiting: Any  # the readout's gradient, summed over the phase, where a stride waits for its end
+    waiting_output: Any  # likewise that of the cell's weights through its output, where it has some
 
 
 class Output(eqx.Module):
@@ -55,6 +56,7 @@ def start(
         time=jnp.zeros((), jnp.uint32),
         phase=jnp.zeros((), jnp.int32),
         waiting=jax.tree.map(jnp.zeros_like, readout) if estimator.stride > 1 else None,
+        waiting_output=jax.tree.map(jnp.zeros_like, output_weights(cell)) if estimator.stride > 1 else None,
     )
     return state if mesh is None else place(state, axes(state, estimator, mesh), mesh)
 
@@ -93,13 +95,13 @@ def drive(
     def step(carry):
         t, state, position, kept, results = carry
         data, position = source.emit(position)
-        state, out, delta, readout = _observe(estimator, state, data)
+        state, out, delta, beside = _observe(estimator, state, data)
         position = source.hear(position, out.losses, state.model)
         kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
         if estimator.stride == 1:
-            state, results = consume(state, results, t, _gradient(estimator, state, delta, readout))
+            state, results = consume(state, results, t, _gradient(estimator, state, delta, beside))
         else:
-            state = _wait(state, delta, readout)
+            state = _wait(state, delta, beside)
         return t + 1, state, position, kept, results
 
     def make_room(carry):
@@ -110,9 +112,9 @@ def drive(
     def end_stride(carry):
         t, state, position, kept, results = carry
         delta = state.track.deltas[state.track.count - 1]
-        state, results = consume(state, results, t - 1, _gradient(estimator, state, delta, state.waiting))
-        anew = jnp.zeros_like(state.phase), jax.tree.map(jnp.zeros_like, state.waiting)
-        return t, eqx.tree_at(lambda s: (s.phase, s.waiting), state, anew), position, kept, results
+        beside = state.waiting_output, state.waiting
+        state, results = consume(state, results, t - 1, _gradient(estimator, state, delta, beside))
+        return t, stride_anew(state), position, kept, results
 
     def unfinished(carry):
         return carry[0] < (steps if limit is None else limit)
@@ -138,8 +140,14 @@ def take_one(
     if full:
         track = window.make_room(estimator, state.model.cell, state.track, _keys(state))
         state = eqx.tree_at(lambda s: s.track, state, track)
-    state, _, delta, readout = _observe(estimator, state, data)
-    return consume(state, None, jnp.zeros((), jnp.int32), _gradient(estimator, state, delta, readout))[0]
+    state, _, delta, beside = _observe(estimator, state, data)
+    return consume(state, None, jnp.zeros((), jnp.int32), _gradient(estimator, state, delta, beside))[0]
+
+
+def stride_anew(state: State) -> State:
+    """The same with a stride that begins."""
+    parts = lambda s: (s.phase, s.waiting, s.waiting_output)  # noqa: E731
+    return eqx.tree_at(parts, state, jax.tree.map(jnp.zeros_like, parts(state)), is_leaf=lambda leaf: leaf is None)
 
 
 def _no_output(state):
@@ -148,36 +156,44 @@ def _no_output(state):
 
 
 def _observe(estimator, state, data):
-    """One step: the new state, what came out, dL/dh and the readout's gradient of the mean loss over streams."""
+    """One step: the new state, what came out, and of the mean loss over streams dL/dh and the gradients that do not go
+    through h, of the weights in the cell's output and of the readout.
+    """
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     hidden, memory = jax.vmap(linearize, (None, 0, 0, 0))(cell, state.hidden, encode(cell, data.x), data.reset)
     track = window.remember(estimator, cell, state.track, memory, _keys(state))
 
     def mean_loss(trained):
-        readout, hidden = trained
-        outputs = jax.vmap(lambda h: cell.output(unflatten(cell, h)))(hidden)
+        hidden, in_output, readout = trained
+        seen = eqx.combine(in_output, cell)
+        outputs = jax.vmap(lambda h: seen.output(unflatten(cell, h)))(hidden)
         losses, predictions = stream_losses(readout, outputs, data.y, data.weight)
         return losses.sum() / batch, Output(losses, predictions)
 
-    (readout, delta), out = eqx.filter_grad(mean_loss, has_aux=True)((state.model.readout, hidden))
+    trained = hidden, output_weights(cell), state.model.readout
+    (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
     changed = hidden, track, state.time + jnp.uint32(1)
-    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, delta, readout
+    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, delta, tuple(beside)
 
 
-def _gradient(estimator, state, delta, readout):
+def _gradient(estimator, state, delta, beside):
     gradient = eqx.filter(state.model, eqx.is_inexact_array)
     cell = window.gradient(estimator, state.model.cell, state.track, delta)
     if estimator.stride == 1:
-        cell, readout = across.total((cell, readout))
-    else:  # the readout's was summed at every step, so that where a run is cut changes nothing
+        cell, beside = across.total((cell, beside))
+    else:  # what is beside was summed at every step, so that where a run is cut changes nothing
         cell = across.total(cell)
+    in_output, readout = beside
+    cell = cell if in_output is None else jax.tree.map(jnp.add, cell, in_output)
     return eqx.tree_at(lambda m: (m.cell, m.readout), gradient, (cell, readout))
 
 
-def _wait(state, delta, readout):
-    waiting = jax.tree.map(jnp.add, state.waiting, across.total(readout))
-    changed = window.note(state.track, delta), state.phase + 1, waiting
-    return eqx.tree_at(lambda s: (s.track, s.phase, s.waiting), state, changed)
+def _wait(state, delta, beside):
+    waited = state.waiting_output, state.waiting
+    sums = jax.tree.map(jnp.add, waited, across.total(beside))
+    changed = window.note(state.track, delta), state.phase + 1, *sums
+    parts = lambda s: (s.track, s.phase, s.waiting_output, s.waiting)  # noqa: E731
+    return eqx.tree_at(parts, state, changed, is_leaf=lambda leaf: leaf is None)
 
 
 def _stride_ends(estimator, state):

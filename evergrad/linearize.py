@@ -259,6 +259,11 @@ def initial_state(cell: Cell) -> Float[Array, " m"]:
     return ravel_pytree(cell.initial())[0]
 
 
+def output_weights(cell: Cell) -> Any:
+    """The weights that may be in a cell's output; None where it is known to have none."""
+    return None if type(cell).output is KroneckerCell.output else eqx.filter(cell, eqx.is_inexact_array)
+
+
 def flat_step(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"]) -> Float[Array, " m"]:
     return ravel_pytree(cell.step(unflatten(cell, state), x))[0]
 

@@ -39,7 +39,8 @@ class Model(eqx.Module):
         `weights` [T, B] multiplies the losses; 0 marks a missing target.
         """
         xs, ys, resets, weights = check_sequence(self, xs, ys, resets, weights)
-        start = jax.vmap(lambda _: self.cell.initial())(jnp.arange(resets.shape[1]))
+        first = jax.lax.stop_gradient(self.cell.initial())
+        start = jax.vmap(lambda _: first)(jnp.arange(resets.shape[1]))
 
         def step(state, inputs):
             x, y, reset, weight = inputs

@@ -91,7 +91,7 @@ def plan(
 
     bounded = memory is not None or seconds is not None
     options = tuple(_best([judged(e) for e in family]) for family in _families(cell, bounded))
-    return Plan(options, *_recommend(options, hurried=seconds is None))
+    return Plan(options, *_recommend(options, unhurried=seconds is None))
 
 
 def multiply_adds(estimator: Estimator, cell: Cell) -> int:
@@ -130,16 +130,18 @@ def _families(cell: Cell, bounded: bool) -> list[list[Estimator]]:
     """Of every kind that the cell can be used with, the settings to choose from, the most wanted first."""
     windows = sorted({*WINDOWS, cell.units}, reverse=True)
     pairs = [(rank, k) for rank in reversed(RANKS) for k in reversed(WINDOWS)]
+    usual = lambda kind: [kind(), *(kind(rank=r) for r in reversed(RANKS) if r < kind().rank)]  # noqa: E731
     families = [
         [RTRL(window=k) for k in windows] if bounded else [RTRL(window=cell.units)],
-        [OK(rank=r, window=k) for r, k in pairs] if bounded else [OK()],
-        [KTP(rank=r, window=k) for r, k in pairs] if bounded else [KTP()],
+        [OK(rank=r, window=k) for r, k in pairs] if bounded else usual(OK),
+        [KTP(rank=r, window=k) for r, k in pairs] if bounded else usual(KTP),
         [KF(copies=r, window=k) for r, k in pairs] if bounded else [KF(copies=8)],
         [UORO(window=k) for k in reversed(WINDOWS)] if bounded else [UORO()],
         [TBPTT(horizon=t, stride=t) for t in reversed(HORIZONS)] if bounded else [TBPTT()],
     ]
     kinds = [f for f in families if isinstance(cell, KroneckerCell) or not f[0].needs_kronecker]
-    return [[e for e in family if _allowed(e, cell)] for family in kinds]
+    allowed = [[e for e in family if _allowed(e, cell)] for family in kinds]
+    return [family for family in allowed if family]
 
 
 def _allowed(estimator: Estimator, cell: Cell) -> bool:
@@ -154,7 +156,7 @@ def _best(options: list[Option]) -> Option:
     return next((o for o in options if o.fits), min(options, key=lambda o: o.bytes))
 
 
-def _recommend(options: tuple[Option, ...], hurried: bool) -> tuple[Option | None, str]:
+def _recommend(options: tuple[Option, ...], unhurried: bool) -> tuple[Option | None, str]:
     """The first that fits; without a limit of time, not what takes `PATIENCE` times as long as the next."""
     reasons = {
         RTRL: "it is exact, and it fits.",
@@ -165,7 +167,7 @@ def _recommend(options: tuple[Option, ...], hurried: bool) -> tuple[Option | Non
         TBPTT: "only truncated gradients fit: what lies beyond the horizon is not learned.",
     }
     fitting = [option for option in options if option.fits]
-    if hurried and len(fitting) > 1 and fitting[0].seconds > PATIENCE * fitting[1].seconds:
+    if unhurried and len(fitting) > 1 and fitting[0].seconds > PATIENCE * fitting[1].seconds:
         slower, option = fitting[:2]
         times = slower.seconds / option.seconds
         return option, f"{slower.estimator!r} fits as well, and is less noisy, but takes {times:.0f} times as long."

@@ -40,13 +40,12 @@ def start(estimator: Estimator, cell: Cell, batch: int, mesh: jax.sharding.Mesh 
     make = lambda: _start(estimator, cell, batch)  # noqa: E731
     if mesh is None:
         return make()
-    form = jax.eval_shape(make)
-    zeros = lambda: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), form)  # noqa: E731
-    return jax.jit(zeros, out_shardings=shardings(axes(form, estimator, cell, mesh), mesh))()
+    places = shardings(axes(jax.eval_shape(make), estimator, cell, mesh), mesh)
+    return jax.jit(make, out_shardings=places)()
 
 
 def _start(estimator, cell, batch):
-    carried = jax.tree.map(lambda a: jnp.zeros((batch, *a.shape), a.dtype), jax.eval_shape(estimator.init, cell))
+    carried = jax.tree.map(lambda a: jnp.broadcast_to(a[None], (batch, *a.shape)), estimator.init(cell))
     state, x = initial_state(cell), jnp.zeros(cell.inputs, initial_state(cell).dtype)
     _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
     slots = max(2 * estimator.window - 1, 0)
@@ -132,7 +131,7 @@ def gradient(estimator: Estimator, cell: Cell, track: Track, delta: Float[Array,
 
 def _inside(cell, track, deltas):
     """Σ δ F over the remembered steps."""
-    if track.weights is None or isinstance(cell, KroneckerCell):  # whose F has no weights in it
+    if isinstance(cell, KroneckerCell):  # whose F has no weights in it, and is zero in an unused slot
         return pullback(cell, track.memories, deltas)
 
     def add(slot, total):

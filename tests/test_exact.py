@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
 
@@ -31,6 +32,49 @@ def test_rtrl_is_full_backpropagation(cell, window, readout):
     losses, gradient = summed(model, eg.RTRL(window=window), xs, ys, resets)
     assert relative_error(gradient, by_backpropagation(model, xs, ys, resets)) < 1e-10
     assert relative_error(losses, model.losses(xs, ys, resets)) < 1e-12
+
+
+class Compass(eg.Cell):
+    """A direction that is turned: no derivative at zero, where it never is; weights in its output; a start of its own."""
+
+    inputs: int = eqx.field(static=True)
+    units: int = eqx.field(static=True)
+    turn: jax.Array
+    push: jax.Array
+    seen: jax.Array
+    north: jax.Array
+
+    def __init__(self, inputs, units, *, key):
+        self.inputs, self.units = inputs, units
+        shapes = (units, units), (units, inputs), (units, units), (units,)
+        draws = zip(jax.random.split(key, 4), shapes, strict=True)
+        self.turn, self.push, self.seen, self.north = (jax.random.normal(key, shape) for key, shape in draws)
+
+    def initial(self):
+        return self.north / jnp.linalg.norm(self.north)
+
+    def step(self, state, x):
+        turned = self.turn @ state + self.push @ x
+        return turned / jnp.linalg.norm(turned)
+
+    def output(self, state):
+        return self.seen @ state
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [eg.RTRL(), eg.RTRL(window=5), eg.TBPTT(horizon=STEPS, stride=1), eg.TBPTT(horizon=STEPS, stride=STEPS)],
+    ids=repr,
+)
+def test_weights_wherever_a_cell_has_them(estimator):
+    """In its step and in its output; a start is a constant, to the unrolled loss too."""
+    model = eg.Model(Compass(3, 4, key=jax.random.key(0)), eg.Softmax(4, 3, key=jax.random.key(1)))
+    xs, ys, resets = make_data(STEPS, BATCH, resets=0.1)
+    _, gradient = summed(model, estimator, xs, ys, resets)
+    expected = by_backpropagation(model, xs, ys, resets)
+    assert float(abs(expected.cell.seen).max()) > 1e-3
+    assert not expected.cell.north.any()
+    assert relative_error(gradient, expected) < 1e-10
 
 
 def learned(model, estimator, xs, ys, resets):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.lab.injected import injected
+from evergrad.lab.injected import Injected, injected
 from evergrad.lab.noise import Noise, exact, measure
 from evergrad.lab.subject import parse_estimator
 from evergrad.lab.summary import summarise
@@ -66,11 +66,11 @@ def test_what_it_compares_with_is_the_gradient(subject):
 @pytest.mark.slow
 def test_both_exact_ones_are_the_same(subject, monkeypatch):
     model, data = subject
-    assert isinstance(exact(model, STEPS), eg.RTRL)
+    assert isinstance(exact(model, STEPS, 1), eg.RTRL)
     one = measure(model, {"kf": eg.KF()}, data, repetitions=2, key=jax.random.key(0))["kf"]
     monkeypatch.setattr("evergrad.lab.noise._DENSE", 1)
     monkeypatch.setattr("evergrad.lab.noise._PIECE", 5 * model.cell.weight.size)
-    assert isinstance(exact(model, STEPS), eg.TBPTT)
+    assert isinstance(exact(model, STEPS, 1), eg.TBPTT)
     two = measure(model, {"kf": eg.KF()}, data, repetitions=2, key=jax.random.key(0))["kf"]
     for a, b in zip(jax.tree.leaves(vars(one)), jax.tree.leaves(vars(two)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
@@ -101,6 +101,17 @@ def test_the_injected_noise_is_what_the_theory_says(subject, estimator):
     model, data = subject
     found = injected(model, estimator, data, key=jax.random.key(2), draws=2000)
     assert found.measured == pytest.approx(found.bound, rel=0.15)
+
+
+def test_what_is_not_known_is_not_said(subject):
+    """No window was folded in so few steps; and a masked influence has other singular values than what is mixed."""
+    model, data = subject
+    few = jax.tree.map(lambda a: a[:4], data)
+    assert injected(model, eg.OK(rank=2, window=4), few, key=jax.random.key(2)) == Injected(None, None)
+    masked = eg.Model(eg.GRU(model.cell.inputs, model.cell.units, key=jax.random.key(0)), model.readout)
+    found = injected(masked, eg.OK(rank=2, window=0), data, key=jax.random.key(2), draws=20)
+    assert found.measured > 0
+    assert found.bound is None
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The kernels do what the pure form does, and their absence is survived."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from evergrad.estimators.scaling import norm
 from evergrad.linearize import initial_state, linearize, recurrent_weights, repeated
 from evergrad.native import kronecker
 
-needs_compiler = pytest.mark.skipif(native._compiler() is None, reason="no C++ compiler here")
+needs_compiler = pytest.mark.skipif(not native._compiler(), reason="no C++ compiler here")
 
 CELLS = {
     "rhn": lambda key: eg.RHN(inputs=7, units=32, key=key),
@@ -192,3 +193,23 @@ def test_a_norm_by_kernels_is_the_norm_also_under_vmap():
     found = jax.jit(jax.vmap(norm))(a)
     assert "evergrad_squares" in jax.jit(jax.vmap(norm)).lower(a).as_text()
     np.testing.assert_allclose(found, jnp.sqrt(jnp.sum(a * a, axis=(1, 2))), rtol=1e-12)
+
+
+@needs_compiler
+@pytest.mark.parametrize("estimator", [eg.OK(rank=2, window=1), eg.KF(copies=2), eg.UORO()], ids=repr)
+def test_kernels_under_vmap(estimator, monkeypatch):
+    monkeypatch.setattr(native, "SMALL", 1)
+    model = eg.Model(eg.RHN(inputs=3, units=7, key=jax.random.key(0)), eg.Softmax(7, 3, key=jax.random.key(1)))
+    xs = np.random.default_rng(0).integers(0, 3, (5, 2))
+    keys = jax.random.split(jax.random.key(2), 3)
+    many = jax.vmap(lambda key: eg.gradients(model, estimator, xs, xs, key=key)[1].cell.weight)(keys)
+    for key, weight in zip(keys, many, strict=True):
+        one = eg.gradients(model, estimator, xs, xs, key=key)[1].cell.weight
+        np.testing.assert_allclose(weight, one, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("named", "found"), [("sh -c", ["sh", "-c"]), ("no-such-compiler", [])])
+def test_the_compiler_that_is_named(named, found, monkeypatch):
+    monkeypatch.setenv("CXX", named)
+    with contextlib.nullcontext() if found else pytest.warns(UserWarning, match="no no-such-compiler, which CXX names"):
+        assert native._compiler() == found

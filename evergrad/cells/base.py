@@ -24,7 +24,7 @@ class Cell(eqx.Module):
 
     @abc.abstractmethod
     def initial(self) -> Any:
-        """The state, any pytree of arrays, that a stream starts from."""
+        """The state, any pytree of arrays, that a stream starts from; a constant, which is not trained."""
 
     @abc.abstractmethod
     def step(self, state: Any, x: Float[Array, " inputs"]) -> Any:

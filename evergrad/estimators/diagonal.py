@@ -8,7 +8,7 @@ from evergrad.cells.base import KroneckerCell
 from evergrad.low_rank import compress
 
 
-def check_diagonal_rank(cell: KroneckerCell) -> int:
+def largest_rank(cell: KroneckerCell) -> int:
     """The largest rank that D can have."""
     return cell.units * min(cell.states, len(cell.gates))
 

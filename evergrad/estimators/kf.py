@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
+from evergrad.estimators.diagonal import largest_rank, low_rank_diagonals
 from evergrad.estimators.scaling import balance, mixed
 from evergrad.linearize import dense_diagonals, initial_state, repeated, transition, weight_gradient
 from evergrad.native import kronecker
@@ -40,7 +40,7 @@ class KF(Estimator):
 
     def check_kronecker(self, cell):
         if self.diagonal_rank is not None:
-            available = check_diagonal_rank(cell)
+            available = largest_rank(cell)
             refuse_unless(
                 self.diagonal_rank < available,
                 f"`KF(diagonal_rank={self.diagonal_rank})`: D of {type(cell).__name__}(units={cell.units}) has rank "
@@ -80,7 +80,7 @@ class KF(Estimator):
 
     def cost(self, sizes):
         numbers = self.copies * sizes.m * sizes.q
-        return Cost(sizes.n * numbers, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
+        return Cost(sizes.m * numbers, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
 
     def gradient(self, carried, cell, delta):
         u, a = carried

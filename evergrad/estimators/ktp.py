@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.estimators.diagonal import check_diagonal_rank, low_rank_diagonals
+from evergrad.estimators.diagonal import largest_rank, low_rank_diagonals
 from evergrad.estimators.scaling import mixed
 from evergrad.linearize import initial_state, transition, weight_gradient
 
@@ -33,7 +33,7 @@ class KTP(Estimator):
         self.rank, self.window = rank, window
 
     def check_kronecker(self, cell):
-        available = check_diagonal_rank(cell)
+        available = largest_rank(cell)
         refuse_unless(
             self.rank <= available,
             f"`KTP(rank={self.rank})`: D of {type(cell).__name__}(units={cell.units}) has rank {available} at most, so "

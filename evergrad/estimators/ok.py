@@ -78,7 +78,7 @@ class OK(Estimator):
         suffixes = n * m * m if self.window else 0
         mixed = (r + k) * (2 * r + k) * q * m / k
         scratch = (2.3 * r * q + (k + 1) * m + 1.3 * k * q if self.window else 1.3 * r * q) * m
-        products = suffixes + r * q * m * (m if self.window else n) / k
+        products = suffixes + r * q * m * m / k
         calls = (30 + 2 * m + (r + k) ** 2 / 8) / k  # rows of small products, and the factorisations of mixing
         return Cost(products, mixed, r * q * m * (1 + 8 / k), scratch, calls)
 

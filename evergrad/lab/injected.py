@@ -26,9 +26,12 @@ _DENSE = 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class Injected:
-    """Means over the places looked at; `measured` and `bound` are of a step, in units of the influence's ‖G‖²."""
+    """Means over the places looked at; `measured` and `bound` are of a step, in units of the influence's ‖G‖².
 
-    measured: float
+    Nothing is `measured` where no window has been folded, and a `bound` is not always known.
+    """
+
+    measured: float | None
     bound: float | None
 
 
@@ -38,6 +41,8 @@ def injected(
     """Of the first stream of `data` [T, B], at `places` spread over its steps. An estimator without noise gives 0."""
     data = jax.tree.map(lambda a: a[:, :1], data)
     block = max(1, estimator.window)
+    if len(data.reset) <= block:
+        return Injected(None, None)
     state = start(model, estimator, 1, key)
     length = max(block + 1, (len(data.reset) - 1) // places)
     measured, bounds = [], []
@@ -122,7 +127,7 @@ def _noise(fold, key, draws):
 def bound(fold: _Fold) -> float | None:
     """What the fold's noise should be: for OK the optimum of Theorem 2, for KF that of the sign trick; else unknown."""
     rows, weights = initial_state(fold.cell).size, fold.cell.weight.size if hasattr(fold.cell, "weight") else 0
-    if rows * weights > _DENSE:
+    if rows * weights > _DENSE or not getattr(fold.cell, "mask", np.ones(1)).all():  # terms are mixed unmasked
         return None
     if isinstance(fold.estimator, OK):
         return _optimum(fold)

@@ -25,7 +25,7 @@ from evergrad.tasks.base import Data, Sequence
 
 PROBES = 8  # random directions in which a bias is looked for
 _PIECE = 1 << 26  # numbers of exact gradients held at a time
-_DENSE = 1 << 27  # numbers of an influence that may be held to be exact
+_DENSE = 1 << 27  # numbers of all streams' influence that may be held to be exact
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Noise:
         return float(stats.norm.isf(chance / 2))
 
 
-def exact(model: Model, steps: int) -> Estimator:
+def exact(model: Model, steps: int, batch: int) -> Estimator:
     """The cheaper exact one: RTRL with a window of n while the influence fits, else backpropagation to the start."""
-    size = initial_state(model.cell).size * sum(a.size for a in jax.tree.leaves(_weights(model.cell)))
+    size = batch * initial_state(model.cell).size * sum(a.size for a in jax.tree.leaves(_weights(model.cell)))
     return RTRL(window=model.cell.units) if size <= _DENSE else TBPTT(horizon=steps, stride=1)
 
 
@@ -87,7 +87,7 @@ def measure(
     steps, batch = data.reset.shape
     probe_key, *keys = jax.random.split(key, len(estimators) + 1)
     probes = _probes(model, probe_key)
-    reference = exact(model, steps)
+    reference = exact(model, steps, batch)
     true_state = start(model, reference, batch, probe_key)
     states = {
         name: _started(model, e, batch, jax.random.split(key, _draws(e, repetitions)))

@@ -11,6 +11,7 @@ import hashlib
 import math
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,9 +40,9 @@ def either(kernel: Callable[..., Any], pure: Callable[..., Any], *args: Any) -> 
 
 def call(name: str, results: Any, *args: Any, in_place: bool = False, mapped: bool = False) -> Any:
     """What a kernel gives; `in_place` if its first result is written over its first argument, `mapped` if the kernel
-    takes any axes in front as streams, and so can be under a `vmap`.
+    takes any axes in front as streams. Under a `vmap` one that does not is called again and again.
     """
-    aliases, vmap_method = {0: 0} if in_place else None, "broadcast_all" if mapped else None
+    aliases, vmap_method = {0: 0} if in_place else None, "broadcast_all" if mapped else "sequential"
     target = f"evergrad_{name}_{args[0].dtype}"
     return jax.ffi.ffi_call(target, results, input_output_aliases=aliases, vmap_method=vmap_method)(*args)
 
@@ -54,7 +55,7 @@ def worth(one: jax.Array | jax.ShapeDtypeStruct) -> bool:
 @functools.cache
 def available() -> bool:
     """Whether the kernels can be called; builds and loads them the first time."""
-    if os.environ.get("EVERGRAD_NATIVE", "1") == "0" or (compiler := _compiler()) is None:
+    if os.environ.get("EVERGRAD_NATIVE", "1") == "0" or not (compiler := _compiler()):
         return False
     try:
         library = ctypes.CDLL(str(_built(compiler)))
@@ -62,7 +63,7 @@ def available() -> bool:
         said = getattr(error, "stderr", None) or str(error)
         reason = said.strip().splitlines()[0] if said.strip() else type(error).__name__
         warnings.warn(
-            f"evergrad: the native kernels could not be built by {compiler} ({reason}); slower forms are used. "
+            f"evergrad: the native kernels could not be built by {' '.join(compiler)} ({reason}); slower forms are used. "
             "EVERGRAD_NATIVE=0 stops this message, CXX names another compiler.",
             stacklevel=2,
         )
@@ -74,20 +75,32 @@ def available() -> bool:
     return True
 
 
-def _compiler() -> str | None:
-    named = os.environ.get("CXX")
-    return shutil.which(named) if named else next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+def _compiler() -> list[str]:
+    """The words of the command that compiles; none if there is none."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    if named and shutil.which(named[0]) is None:
+        warnings.warn(f"evergrad: there is no {named[0]}, which CXX names; slower forms are used.", stacklevel=3)
+        return []
+    return named or [name for name in ("c++", "g++", "clang++") if shutil.which(name)][:1]
 
 
-def _built(compiler: str) -> Path:
+def _built(compiler: list[str]) -> Path:
     """The library for this source, compiler, jaxlib and processor, built unless it was before."""
-    parts = (SOURCE.read_text("utf-8"), compiler, *FLAGS, jaxlib.__version__, platform.machine(), _processor_flags())
+    parts = (
+        SOURCE.read_text("utf-8"),
+        shutil.which(compiler[0]),
+        compiler,
+        *FLAGS,
+        jaxlib.__version__,
+        platform.machine(),
+        _processor_flags(),
+    )
     path = cache() / f"kernels-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.so"
     if not path.exists():
         print("evergrad: building native kernels for this processor, once (about ten seconds)", file=sys.stderr)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with written_whole(path) as beside:
-            command = [compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(beside)]
+            command = [*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(beside)]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
             beside.chmod(0o700)
     if hasattr(os, "getuid") and (path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o022):

@@ -155,7 +155,7 @@ void Panel(const T* left, const T* right, int64_t pitch, int64_t rows, int64_t d
 // ---- the transition of a window ----------------------------------------------------------------------------------
 
 // The remembered steps of one stream: D [k, s, g, n], E [k, s, s, n], alive [k], and the weights of each step as
-// [k, g, n, n], from unit first: H_(a,i),(b,j) = alive (E_ab,i [i = j] + [b = 0] sum over g of D_ag,i W_g,i,j).
+// [k, g, n, n], to unit first: H_(a,i),(b,j) = alive (E_ab,i [i = j] + [b = 0] sum over g of D_ag,i W_g,i,j).
 template <typename T>
 struct Steps {
   const T *diagonals, *direct, *alive, *weights;

@@ -31,8 +31,7 @@ _norm = jax.jit(optax.tree.norm)
 def without_influence(learner: Learner, state: State) -> State:
     """The same state with no past: zero influence, an empty window, a stride that begins."""
     track = window.start(learner.estimator, state.model.cell, len(state.hidden), mesh_of(state))
-    fresh = track, jnp.zeros_like(state.phase), jax.tree.map(jnp.zeros_like, state.waiting)
-    return eqx.tree_at(lambda s: (s.track, s.phase, s.waiting), state, fresh, is_leaf=lambda leaf: leaf is None)
+    return eqx.tree_at(lambda s: s.track, driver.stride_anew(state), track)
 
 
 class _Norm(NamedTuple):
