@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import evergrad as eg
+from evergrad import public
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,6 +39,22 @@ def test_the_cells_of_the_docs(index):
     xs = np.tile(np.arange(200)[:, None] % 3, (1, 2))
     _, out = learner.run(learner.init(batch=2, key=jax.random.key(2)), xs[:-1], xs[1:])
     assert float(out.losses[-20:].mean()) < 0.7 * float(out.losses[:20].mean())
+
+
+def test_every_public_name_is_explained_and_the_example_runs(capsys):
+    page = (ROOT / "docs" / "python.md").read_text()
+    assert [name for name in public.__all__ if f"`eg.{name}" not in page] == []
+    (code,) = blocks("docs/python.md")
+    exec(code, {})
+    variance, recommended = capsys.readouterr().out.splitlines()
+    assert float(variance) > 0
+    assert recommended.startswith("RTRL")
+
+
+def test_the_forecaster_of_the_docs(capsys):
+    code = next(code for code in blocks("docs/streams.md") if "OnlineRNNForecaster" in code)
+    exec(code.replace("200", "30"), {"wave": np.sin(0.3 * np.arange(30)).tolist()})
+    assert len(eval(capsys.readouterr().out)) == 3
 
 
 def test_links_lead_somewhere():
