@@ -24,7 +24,7 @@ OPTIMISED = {"test_copy.py", "test_noise.py", "test_costs.py", "test_bench.py", 
 FIRST_CHOICE = {
     "test_unbiased.py": r"\[(uoro|kf|ok|ktp)-(rhn|lstm)-|-rhn-|enumeration|\[(0|3|uoro|kf|ok|ktp)\]",
     "test_contract.py": r"\[(rtrl|tbptt|tbptt-chunks|uoro|kf|kf-approx|ok|ktp)-(rhn|reset-before-gru)\]|window-lstm\]|jit",
-    "test_exact.py": r"(rhn|reset-before-gru)\]|[05]-.*lstm\]|-\d+\]|missing",
+    "test_exact.py": r"(rhn|reset-before-gru)\]|[05]-.*lstm\]|-\d+\]|missing|wherever",
     "test_ordinary_events.py": r"^(?!.*(kf-avg|kf-approx|ok-signs|b-ok|truncate))",
     "test_adapters.py": r"equinox_lstm|flax_gru",
     "test_cli_export.py": r"safetensors",

@@ -1,10 +1,10 @@
-"""Bad input, each as a real process: a message that names file and line, exit code 2, and nothing left behind."""
-
-from concurrent.futures import ThreadPoolExecutor
+"""Bad input: a message that names file and line, exit code 2, and nothing left behind."""
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.training_helpers import evergrad
+from evergrad.cli import app
+from tests.training_helpers import as_on_the_command_line, evergrad  # noqa: F401
 
 FILES = {
     "empty.txt": b"",
@@ -61,33 +61,24 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def refused(tmp_path_factory):
-    """All cases, two processes at a time: what each said, and what it left in its folder."""
-    place = tmp_path_factory.mktemp("bad")
-    for name, content in FILES.items():
-        (place / name).write_bytes(content)
-
-    def attempt(case):
-        words = CASES[case][0].split()
-        return evergrad("train", *words, "--out", place / "runs" / case.replace(" ", "-"), cwd=place)
-
-    with ThreadPoolExecutor(2) as pool:
-        results = dict(zip(CASES, pool.map(attempt, CASES), strict=True))
-    return place, results
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_refused_with_a_message_and_2(refused, case):
-    _, results = refused
-    done = results[case]
-    assert done.returncode == 2, done.stdout + done.stderr
-    for part in CASES[case][1]:
+def test_it_is_refused_with_a_message_and_2_and_leaves_nothing_behind(case, tmp_path, monkeypatch):
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    words, parts = CASES[case]
+    done = CliRunner().invoke(app, ["train", *words.split(), "--out", "runs/new"], env={"COLUMNS": "200"})
+    assert done.exit_code == 2, done.output
+    for part in parts:
         assert part in done.stderr
+    assert done.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+
+
+def test_the_same_as_a_process(tmp_path):
+    done = evergrad("train", "text", "--data", "nowhere.txt", "--out", "runs/new", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("evergrad: nowhere.txt cannot be read")
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_nothing_is_left_behind(refused):
-    place, _ = refused
-    assert sorted(path.name for path in place.iterdir()) == sorted(FILES)
+    assert not list(tmp_path.iterdir())
