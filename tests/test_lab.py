@@ -8,8 +8,10 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import evergrad as eg
+from evergrad.cli import app
 from evergrad.lab.injected import Injected, injected
 from evergrad.lab.noise import Noise, exact, measure
 from evergrad.lab.subject import parse_estimator
@@ -18,7 +20,7 @@ from evergrad.model import check_sequence
 from evergrad.planner import multiply_adds
 from evergrad.tasks.base import Data
 from tests.helpers import make_data, make_model
-from tests.training_helpers import COPY_OK, evergrad, succeed
+from tests.training_helpers import COPY_OK, succeed
 
 STEPS, UNITS = 24, 6
 
@@ -171,7 +173,18 @@ def test_bad_input_is_refused(tmp_path):
         ("--task", "series"): "unknown",
         (str(tmp_path / "nowhere"),): "no folder",
     }.items():
-        done = evergrad("lab", "noise", *words, "--out", tmp_path / "noise")
-        assert done.returncode == 2
-        assert message in done.stderr
+        assert message in refused(*words, "--out", str(tmp_path / "noise"))
     assert not (tmp_path / "noise").exists()
+
+
+@pytest.mark.parametrize("name", ["noise.png", "noise.json"])
+def test_what_is_not_ours_is_not_overwritten(name, tmp_path):
+    (tmp_path / name).write_text("mine")
+    assert "not made by evergrad: choose another --out" in refused("--out", str(tmp_path))
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def refused(*words):
+    done = CliRunner().invoke(app, ["lab", "noise", *words])
+    assert done.exit_code == 2, done.output
+    return done.stderr
