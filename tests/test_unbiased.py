@@ -7,6 +7,8 @@ once in 10⁴ runs of the whole suite; the keys are fixed all the same.
 """
 
 import itertools
+import runpy
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -169,3 +171,10 @@ def test_the_triple_product_by_enumeration_of_its_signs():
         for s, t in itertools.product([1.0, -1.0], repeat=2)
     )
     np.testing.assert_allclose(total / 4, outer(old) + outer(new), atol=1e-13)
+
+
+def test_the_estimator_of_the_examples():
+    names = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "shared_ktp.py"))
+    worst, along = z_scores(names["SharedKTP"](rank=2), make_cell("rhn"), 0)
+    assert worst < ENTRY_CUT
+    assert abs(along) < PROJECTION_CUT
