@@ -8,9 +8,7 @@ from evergrad.paper.results import Curve, Result
 from evergrad.plots import line_style, marker, plt
 
 
-def learning_curves(
-    result: Result, *, x: str, y: str, released: list[Curve], released_label: str, logarithmic: bool = False
-) -> Any:
+def learning_curves(result: Result, *, x: str, y: str, released: list[Curve], released_label: str) -> Any:
     """Mean over the seeds and the band from the lowest to the highest; the authors' runs, thin and grey, behind."""
     figure, axes = plt.subplots(figsize=(8, 5.4), layout="constrained")
     end = max((run["steps"] for line in result.lines() for run in line["runs"]), default=1)
@@ -26,8 +24,8 @@ def learning_curves(
     axes.grid(alpha=0.3)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g} k" if value else "0")
-    if logarithmic:
-        axes.set_yscale("log")
+    if all(line["task"] == "copy" for line in result.lines()):  # lengths
+        axes.yaxis.get_major_locator().set_params(integer=True)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
 
