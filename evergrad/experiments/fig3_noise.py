@@ -230,7 +230,9 @@ def _claims(found):
 def _above(found, key, what, said, one, two):
     if key not in found:
         return Claim(what, said, "not trained yet", OPEN)
-    first, second = (found[key]["estimators"][name]["cosine"] for name in (one, two))
+    first, second = (round(found[key]["estimators"][name]["cosine"], 4) for name in (one, two))
+    if first == second:
+        return Claim(what, said, f"{first:.4f}, both", OPEN)
     return Claim(what, said, f"{first:.4f} against {second:.4f}", judged(first > second))
 
 
