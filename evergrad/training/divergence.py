@@ -31,7 +31,7 @@ _norm = jax.jit(optax.tree.norm)
 def without_influence(learner: Learner, state: State) -> State:
     """The same state with no past: zero influence, an empty window, a stride that begins."""
     track = window.start(learner.estimator, state.model.cell, len(state.hidden), mesh_of(state))
-    return eqx.tree_at(lambda s: s.track, driver.stride_anew(state), track)
+    return eqx.tree_at(lambda s: s.track, driver.stride_anew(state), track, is_leaf=lambda leaf: leaf is None)
 
 
 class _Norm(NamedTuple):
