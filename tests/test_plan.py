@@ -6,13 +6,15 @@ import json
 
 import jax
 import pytest
+from typer.testing import CliRunner
 
 import evergrad as eg
 from evergrad.bench.growth import program_bytes
 from evergrad.bench.settings import COPY, Setting
 from evergrad.bench.timing import medians, training
+from evergrad.cli import app
 from evergrad.planner import Rates, measured_rates, predict
-from tests.training_helpers import as_on_the_command_line, evergrad, succeed  # noqa: F401
+from tests.training_helpers import as_on_the_command_line, succeed  # noqa: F401
 
 LSTM = Setting("lstm", units=48, batch=8, rank=4, symbols=6, cell="LSTM")
 MANY = [
@@ -96,6 +98,12 @@ def test_the_command(tmp_path):
     document = json.loads((tmp_path / "plan.json").read_text())
     assert document["recommended"] in shown
     assert {row["bias"] for row in document["options"]} == {"none", "unbiased", "biased"}
-    for wrong in (("--memory", "8 apples"), ("--time-per-step", "fast"), ("--memory", "10B"), ("--outputs", 0)):
-        assert evergrad(*given, *wrong).returncode == 2
-    assert 'Did you mean "lstm"' in evergrad("plan", "--cell", "lsmt").stderr
+    for wrong, said in {
+        ("--memory", "8 apples"): "such as 8GB",
+        ("--time-per-step", "fast"): "such as 5ms",
+        ("--memory", "10B"): "nothing fits",
+        ("--outputs", "0"): "whole number >= 1",
+        ("--cell", "lsmt"): 'Did you mean "lstm"',
+    }.items():
+        done = CliRunner().invoke(app, [*map(str, given), *wrong])
+        assert (done.exit_code, said in done.stderr) == (2, True), done.output
