@@ -102,9 +102,12 @@ def exponent(points: dict[int, float]) -> float:
 
 
 def bytes_a_stream(setting: Setting, estimator: Estimator) -> float:
-    """What one stream more costs, by the compiled program's own analysis."""
-    few, more = (program_bytes(dataclasses.replace(setting, batch=batch), estimator) for batch in (2, 4))
-    return (more - few) / 2
+    """What one stream more costs, by the compiled program's own analysis.
+
+    From four streams on: fewer may all be folded at once, for which XLA sets memory of another kind aside.
+    """
+    few, more = (program_bytes(dataclasses.replace(setting, batch=batch), estimator) for batch in (4, 8))
+    return (more - few) / 4
 
 
 def program_bytes(setting: Setting, estimator: Estimator, steps: int = 2) -> int:
