@@ -161,7 +161,7 @@ def test_a_search_does_not_shorten_the_run_that_it_shares(plan):
     assert result.at("x", 40) == [4.0]
     (short,) = result.lines(search=True)
     assert short["runs"][0]["steps"] == 20
-    assert result.seconds() == 6.0
+    assert results.seconds([result, result]) == 6.0
 
 
 def test_measurements_are_made_once(plan):

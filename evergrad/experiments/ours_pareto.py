@@ -143,7 +143,7 @@ def _claims(which, found):
     points = found["points"]
     claims = []
     pairs = [("ok:rank=8,window=16", "ok:rank=8,window=0,mix=signs", "quieter than the paper's 8-OK")]
-    pairs += [("ok:rank=8,window=0", "ok:rank=8,window=0,mix=signs", "sampling is no noisier than signs")]
+    pairs += [("ok:rank=8,window=0", "ok:rank=8,window=0,mix=signs", "no noisier than with signs")]
     pairs += [("ok:rank=8,window=16", "kf:copies=8", "quieter than 8-KF-RTRL-AVG")]
     for one, two, what in pairs:
         if one in points and two in points:

@@ -10,7 +10,7 @@ from evergrad.files import write_whole
 from evergrad.paper.claims import NEW, NO, OPEN, YES, Claim
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
 from evergrad.paper.plan import BUDGETS
-from evergrad.paper.results import Result
+from evergrad.paper.results import Result, seconds
 from evergrad.plots import save
 
 _SIGNS = {YES: ("✓", "yes"), NO: ("✗", "no"), OPEN: ("…", "open")}
@@ -59,8 +59,8 @@ def _lead(budget):
 
 def _machine(parts):
     machines = {" · ".join(f"{k} {v}" for k, v in result.document["machine"].items()) for _, result, _ in parts}
-    total = sum(result.seconds() for _, result, _ in parts)
-    return f'<p class="small">{escape("; ".join(sorted(machines)))}. {_clock(total)} of computing altogether, shared runs counted for each.</p>'
+    total = seconds(result for _, result, _ in parts)
+    return f'<p class="small">{escape("; ".join(sorted(machines)))}. {_clock(total)} of computing on one or two cores altogether.</p>'
 
 
 def _contents(parts):

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import datetime
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,16 @@ class Result:
         line = self.line(label)
         return min((run["steps"] for run in line["runs"]), default=0) if line else 0
 
-    def seconds(self) -> float:
-        runs: dict[str, float] = {}
-        for run in (run for line in self.document["lines"] for run in line["runs"]):
+
+def seconds(results: Iterable[Result]) -> float:
+    """Of training and measuring, runs that are shared counted once."""
+    runs: dict[str, float] = {}
+    total = 0.0
+    for result in results:
+        total += result.document["measured_seconds"]
+        for run in (run for line in result.document["lines"] for run in line["runs"]):
             runs[run["id"]] = max(run["seconds"], runs.get(run["id"], 0.0))
-        return sum(runs.values()) + self.document["measured_seconds"]
+    return total + sum(runs.values())
 
 
 def value_at(curve: Curve, step: int) -> float | None:
