@@ -116,6 +116,7 @@ def test_info_and_compare_show_the_runs(text_run, tmp_path):
     assert picture.read_text() == "a photograph"
 
 
+@pytest.mark.slow
 def test_runs_of_different_tasks_are_not_compared(text_run, tmp_path):
     succeed("train", *COPY_OK, "--steps", 20, "--report", 20, "--out", tmp_path / "copy")
     done = evergrad("compare", text_run[0], tmp_path / "copy")
