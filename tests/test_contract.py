@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import evergrad as eg
-from evergrad import driver
+from evergrad import driver, window
 from evergrad.linearize import initial_state, linearize, repeated
 from evergrad.model import check_sequence
 from evergrad.tasks.base import Data, Sequence
@@ -145,3 +145,15 @@ def test_draws_depend_on_the_stream_alone():
     mirrored = eqx.tree_at(lambda s: s.keys, state, state.keys[::-1])
     for a, b in zip(jax.tree.leaves(carried(state, source)), jax.tree.leaves(carried(mirrored, swapped)), strict=True):
         np.testing.assert_allclose(a, b[::-1], atol=1e-13)
+
+
+def test_an_estimator_starts_from_its_init():
+    class Ones(eg.KF):
+        def init(self, cell):
+            return jax.tree.map(jnp.ones_like, super().init(cell))
+
+    cell = make_model("rhn").cell
+    carried = window.start(Ones(), cell, 3).carried
+    for ours, one in zip(jax.tree.leaves(carried), jax.tree.leaves(Ones().init(cell)), strict=True):
+        assert ours.shape == (3, *one.shape)
+        assert (ours == 1).all()
