@@ -53,7 +53,7 @@ def plot_comparison(runs: Sequence[tuple[str, Folder]], path: Path) -> None:
 
 
 def check_may_write(path: Path, option: str) -> None:
-    """A picture of ours may be overwritten, nothing else."""
+    """A file with our name near its beginning may be overwritten, nothing else."""
     ours = not path.exists() or (path.is_file() and b"evergrad" in path.read_bytes()[:1024])
     refuse_unless(ours, f"{path} is there already and was not made by evergrad: choose another {option}.")
 

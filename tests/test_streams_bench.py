@@ -87,7 +87,7 @@ def test_the_command_writes_table_csv_and_picture(tmp_path):
 
 @pytest.mark.parametrize("options", [["--only", "nothing"], ["--only", "Elec2"], ["--data", "no/such/folder"]])
 def test_bad_options_exit_with_2(options):
-    _refused(options)
+    assert "evergrad: " in _refused(options)
 
 
 @pytest.mark.parametrize("stream", sets.SHARED)

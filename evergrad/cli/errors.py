@@ -57,10 +57,7 @@ def _said(error: Exception) -> tuple[str, int] | None:
         where, what = error.filename or "a file", error.strerror or error
         if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
             return f"{where}: {what}. Choose another path.", 2
-        return (
-            f"{where}: {what}. Make room or mend the permissions, then try again or resume.",
-            1,
-        )
+        return f"{where}: {what}. Make room or mend the permissions, then try again or resume.", 1
     code = _exit_code(error)
     return None if code is None else (str(error), code)
 

@@ -62,7 +62,7 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
 
     estimators = {name: subject.parse_estimator(name) for name in names}
     check_may_write(out / "noise.png", "--out")
-    _check_may_write(out / "noise.json")
+    check_may_write(out / "noise.json", "--out")
     if run is None:
         chosen = subject.untrained(_settings(*untrained, seed), steps=steps, batch=batch)
     else:
@@ -74,24 +74,11 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
         rows = noise_of(chosen, estimators, repetitions=repetitions, smallest=smallest, seed=seed, told=told)
     settings = {"subject": chosen.words, "steps": steps, "repetitions": repetitions, "batch": batch}
     settings |= {"smallest": smallest, "seed": seed} | machine()
-    document = {"settings": settings, "estimators": rows}
+    document = {"product": "evergrad", "settings": settings, "estimators": rows}
     write_whole(out / "noise.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     plot(chosen.words, rows, out / "noise.png")
     console.print(table(f"{chosen.words}; {steps:,} steps, {repetitions} repetitions", rows))
     console.print(f"results: {out / 'noise.json'}, {out / 'noise.png'}")
-
-
-def _check_may_write(path):
-    """Figures of ours may be overwritten, nothing else."""
-    import json
-
-    from evergrad.checks import refuse_unless
-
-    try:
-        ours = not path.exists() or "estimators" in json.loads(path.read_text("utf-8"))
-    except ValueError:
-        ours = False
-    refuse_unless(ours, f"{path} is there already and was not made by evergrad: choose another --out.")
 
 
 def _settings(task, cell, units, length, data, seed):
