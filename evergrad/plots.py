@@ -13,8 +13,9 @@ from evergrad.checks import refuse_unless
 from evergrad.files import written_whole
 from evergrad.training.folder import Folder, rows
 
-# Okabe and Ito's colours, told apart by people who see fewer of them; with line styles, also in grey
+# Okabe and Ito's colours, told apart by people who see fewer of them, and four of Tol's; with line styles and marks, also in grey
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_COLOURS += ("#882255", "#999933", "#332288", "#777777")
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", ">")
 _AXES = {

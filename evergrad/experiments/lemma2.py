@@ -7,7 +7,7 @@ X = x₁⊗x₂⊗y₃ + x₁⊗y₂⊗x₃ + y₁⊗x₂⊗x₃ (the paper prin
 
 import numpy as np
 
-from evergrad.paper.claims import Claim, judged
+from evergrad.paper.claims import NEW, Claim, judged
 from evergrad.paper.experiment import Experiment, Picture, Section
 
 SIZE, SEED = 5, 0
@@ -22,6 +22,20 @@ def target(x, y):
     return product(x[0], x[1], y[2]) + product(x[0], y[1], x[2]) + product(y[0], x[1], x[2])
 
 
+def discriminant(tensor):
+    """Cayley's hyperdeterminant of a tensor of multilinear rank 2, over its norm to the fourth.
+
+    Such a tensor is a sum of two real products only where this is above 0, and takes three where it is 0.
+    """
+    core = tensor
+    for mode in range(3):
+        u, _, _ = np.linalg.svd(np.moveaxis(tensor, mode, 0).reshape(len(tensor), -1))
+        core = np.moveaxis(np.tensordot(u[:, :2].T, core, (1, mode)), 0, mode)
+    first, second = np.linalg.det(core[0]), np.linalg.det(core[1])
+    mixed = np.linalg.det(core[0] + core[1]) - first - second
+    return float((mixed**2 - 4 * first * second) / np.linalg.norm(tensor) ** 4)
+
+
 def approximator(x, y, n, sign):
     first = product(x[0], x[1], y[2] - sign * n * x[2])
     return first + product(sign * x[0] + y[0] / n, x[1] + sign * y[1] / n, n * x[2])
@@ -32,14 +46,21 @@ class TensorLemma(Experiment):
     shrinks = False
 
     def measure(self, plan):
-        settings = {"size": SIZE, "seed": SEED, "places": PLACES[plan.budget]}
+        settings = {"size": SIZE, "seed": SEED, "places": PLACES[plan.budget], "with": "discriminant"}
         return plan.measured("lemma2-variance", settings, lambda: sequence(PLACES[plan.budget]))
 
     def section(self, result, reference):
         found = result.measured
         n, variance = np.array(found["n"]), np.array(found["variance"])
         slope = float(np.polyfit(np.log(n), np.log(variance), 1)[0])
+        own, near = found["discriminant"]
         claims = [
+            Claim(
+                "Xₙ is a sum of two products, X is not, so no Xₙ is without variance",
+                "rank 2, and more than 2",
+                f"hyperdeterminant {near:.2g} at n = {n[0]}, {own:.1e} of X (above 0: rank 2; 0: rank 3)",
+                judged(near > 1e-6 and abs(own) < 1e-12),
+            ),
             Claim("E[Xₙ] = X", "exactly", f"largest difference {found['bias']:.1e}", judged(found["bias"] < 1e-9)),
             Claim(
                 "Var[Xₙ] → 0 as 1/n²",
@@ -48,8 +69,8 @@ class TensorLemma(Experiment):
                 judged(abs(slope + 2) < 0.01),
             ),
             Claim(
-                "each Xₙ has two terms, and they grow without bound",
-                "rank 2",
+                "the two terms of Xₙ grow without bound",
+                NEW,
                 f"norm of a term {found['term'][0]:.3g} at n = {n[0]}, {found['term'][-1]:.3g} at n = {n[-1]:,}",
                 judged(found["term"][-1] > 10 * found["term"][0]),
             ),
@@ -68,7 +89,8 @@ def sequence(places):
         variance.append(float(np.mean([((draw - truth) ** 2).sum() for draw in draws])))
         bias = max(bias, float(np.abs(np.mean(draws, axis=0) - truth).max()))
         term.append(float(np.linalg.norm(product(x[0], x[1], y[2] - n * x[2]))))
-    return {"n": list(places), "variance": variance, "term": term, "bias": bias}
+    ranks = [discriminant(tensor) for tensor in (truth, approximator(x, y, places[0], 1))]
+    return {"n": list(places), "variance": variance, "term": term, "bias": bias, "discriminant": ranks}
 
 
 def _figure(n, variance, term):
@@ -76,7 +98,7 @@ def _figure(n, variance, term):
 
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
     axes.loglog(n, variance, marker="o", label="variance of Xₙ (squared norm)", **line_style(0))
-    axes.loglog(n, variance[0] / n**2.0, color="0.6", linewidth=1, label="1/n²")
+    axes.loglog(n, variance[0] / n**2.0, color="0.75", linewidth=5, label="the first one / n²")
     axes.loglog(n, term, marker="s", label="norm of one of its two terms", **line_style(1))
     axes.set_xlabel("n, the place in the sequence")
     axes.set_ylabel("squared norm, norm (no unit)")

@@ -24,6 +24,7 @@ from evergrad.model import Model
 from evergrad.tasks.base import Data, Sequence
 
 PROBES = 8  # random directions in which a bias is looked for
+_VANISHING = 1e-15  # a norm whose square, and the sums of it, float32 no longer holds well
 _PIECE = 1 << 26  # numbers of exact gradients held at a time
 _DENSE = 1 << 27  # numbers of all streams' influence that may be held to be exact
 
@@ -39,11 +40,13 @@ class Noise:
     along: Float[np.ndarray, "R probes"]  # Σ_t ⟨ĝ − g, v⟩ for fixed random v
 
     def cosines(self) -> Float[np.ndarray, "R T"]:
-        return self.dots / np.maximum(np.sqrt(self.squares * self.truth[None]), np.finfo(np.float32).tiny)
+        """In float64, where products of small squares do not vanish; 0 where an estimate or the gradient does."""
+        size = np.sqrt(self.squares.astype(float)) * np.sqrt(self.truth[None].astype(float))
+        return np.divide(self.dots, size, out=np.zeros_like(size), where=size > 0)
 
     def large(self, smallest: float) -> np.ndarray:
-        """The steps whose exact gradient is no smaller than this."""
-        return np.sqrt(self.truth) >= smallest
+        """The steps whose exact gradient is no smaller than this, and not zero."""
+        return np.sqrt(self.truth) >= max(smallest, _VANISHING)
 
     def relative_error(self) -> float:
         """E‖ĝ − g‖² over E‖g‖², means over steps and repetitions."""

@@ -97,6 +97,11 @@ class Plan:
         """Steps that have been reported."""
         return next((row["step"] for row in reversed(rows(self.path(run) / "metrics.jsonl"))), 0)
 
+    def trained(self, run: Run) -> dict[str, Any]:
+        """What tells a trained network from others, those of the same settings and another program included."""
+        last = next(reversed(rows(self.path(run) / "metrics.jsonl")), {"step": 0, "loss": None})
+        return {"run": run.id, "step": last["step"], "loss": last["loss"]}
+
     def finished(self, run: Run) -> bool:
         return self.reached(run) >= run.steps or self.diverged(run).exists()
 

@@ -11,9 +11,26 @@ from evergrad.paper.setup import RELEASED_RATE, line
 RATES = tuple(10**-e for e in (2.5, 3.0, 3.5, 4.0))
 
 
+_BEST = ", best rate"
+
+
 def best_named(label: str) -> str:
     """What the line of a label's best rate is called."""
-    return f"{label}, best rate"
+    return label + _BEST
+
+
+def is_best(label: str) -> bool:
+    return label.endswith(_BEST)
+
+
+def estimator_of(label: str) -> str:
+    """The label without what `best_named` puts to it."""
+    return label.removesuffix(_BEST)
+
+
+def best_of(result: Result, label: str) -> str:
+    """The line of a label's best rate if there is one, else the label's own."""
+    return best_named(label) if result.line(best_named(label)) else label
 
 
 def with_rates(plan: Plan, label: str, base: dict, estimator: dict, sizes: dict, search: dict) -> list[Line]:
@@ -39,10 +56,8 @@ def best_rate(plan: Plan, tried: list[Line]) -> float | None:
 
 
 def at_best_rate(result: Result, ours: str, others: dict[str, str], **how: Any) -> list[Claim]:
-    """Ours against the others (and what the paper says of them), each with its best rate, where that is another than usual."""
-    best = {label: best_named(label) if result.line(best_named(label)) else label for label in (ours, *others)}
-    changed = [label for label in others if (best[ours], best[label]) != (ours, label)]
-    return [better(result, best[ours], best[label], said=others[label], **how) for label in changed]
+    """Ours against the others (and what the paper says of them), each with the best of the rates that it was tried with."""
+    return [better(result, best_of(result, ours), best_of(result, other), said=s, **how) for other, s in others.items()]
 
 
 def rate_grid(result: Result) -> list[Grid]:

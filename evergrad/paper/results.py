@@ -120,7 +120,7 @@ def seconds(results: Iterable[Result]) -> float:
 
 
 def value_at(curve: Curve, step: int) -> float | None:
-    """By interpolation; None where the curve does not reach. A length holds until the next report."""
+    """By interpolation; None where the curve does not reach."""
     steps, values = curve
     if not len(steps) or step > steps[-1] or step < steps[0]:
         return None

@@ -5,6 +5,7 @@ from typing import Any
 from evergrad.paper.plan import Line, Plan
 
 RELEASED_RATE = 10**-3.5
+CHOSEN_RATE = 10**-2.5  # what every search has chosen so far; for lines without a search of their own
 
 COPY = {"cell": "rhn", "units": 128, "batch": 16}
 PTB = {"cell": "rhn", "units": 256, "batch": 32, "reset_every": 100, "valid_every": 2_000}
@@ -57,5 +58,5 @@ _DIVISORS = {"units": 8, "batch": 8, "rank": 4, "copies": 4, "diagonal_rank": 4,
 def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:
     small = {name: max(1, settings[name] // by) for name, by in _DIVISORS.items() if settings.get(name)}
     every = {"valid_every": 250} if "valid_every" in settings else {}
-    small |= {"batch": max(4, small["batch"]), "report": 250, "learning_rate": 10 * settings["learning_rate"]}
+    small |= {"batch": max(4, small["batch"]), "report": 250, "learning_rate": 10 * RELEASED_RATE}
     return settings | small | every
