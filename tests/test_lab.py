@@ -132,6 +132,16 @@ def test_small_gradients_are_left_out():
     assert row["steps_kept"] == 2
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-10, 1e-14, 1e-25, 0.0])
+def test_no_cosine_is_above_one(size):
+    """Squares of small gradients have products that float32 does not hold."""
+    squares = np.full(2, size, np.float32) ** 2
+    noise = Noise(squares, squares[None], squares[None], np.zeros((1, 2)), np.zeros((1, 8)))
+    assert np.abs(noise.cosines()).max() <= 1 + 1e-6
+    kept = summarise(noise)["steps_kept"]
+    assert (kept, summarise(noise)["cosine"]) == (2, pytest.approx(1)) if size > 1e-20 else kept == 0
+
+
 def test_costs_grow_as_the_formulas_say():
     def growth(estimator):
         small, large = (eg.RHN(4, n, key=jax.random.key(0)) for n in (1024, 2048))

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import evergrad as eg
-from evergrad.experiments import EXPERIMENTS, experiment, fig1_copy, fig3_noise, lemma2
+from evergrad.experiments import EXPERIMENTS, experiment, fig1_copy, fig3_noise, lemma2, table1_costs
 from evergrad.paper import claims, commands, rates, results, setup
 from evergrad.paper.claims import NO, OPEN, YES
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
@@ -165,6 +165,16 @@ def test_a_search_does_not_shorten_the_run_that_it_shares(plan):
     assert results.seconds([result, result]) == 6.0
 
 
+def test_a_network_that_was_trained_again_is_another(plan):
+    """Else what was measured of the former one would be taken for its."""
+    (run,) = tiny(seeds=1).runs()
+    fake(plan, run, {10: 1.0, 20: 2.0})
+    before = plan.trained(run)
+    rows = (plan.path(run) / "metrics.jsonl").read_text()
+    (plan.path(run) / "metrics.jsonl").write_text(rows.replace('"loss": 1.0', '"loss": 0.99'))
+    assert (before["step"], plan.trained(run)["step"], before == plan.trained(run)) == (20, 20, False)
+
+
 def test_measurements_are_made_once(plan):
     made = []
     measure = lambda: made.append(1) or {"value": len(made)}  # noqa: E731
@@ -197,9 +207,10 @@ def test_better_is_judged_at_equal_data(plan):
     assert claims.better(result, "slow", "slow", **said).verdict == OPEN  # equal so far
     early = claims.better(result, "fast", "slow", **said, least=7)
     assert (early.verdict, "from 7 on" in early.ours) == (OPEN, True)
-    assert "at 20 steps, 0.2 % of the paper's 10,000" in claims.better(
-        result, "fast", "slow", **said, published_steps=10_000
-    ).ours
+    assert (
+        "at 20 steps, 0.2 % of the paper's 10,000"
+        in claims.better(result, "fast", "slow", **said, published_steps=10_000).ours
+    )
 
 
 @pytest.mark.parametrize(("gap", "verdict"), [(0.15, YES), (0.05, OPEN)])
@@ -242,9 +253,7 @@ def test_released_curves_are_read(tmp_path):
     (tmp_path / "x.csv").write_text("run,step,T,running_bits\n1,10,3,0.2\n1,20,4,0.2\n2,10,5,0.1\n")
     first, second = results.released(tmp_path, "x")
     assert (first[0].tolist(), first[1].tolist(), second[1].tolist()) == ([10, 20], [3.0, 4.0], [5.0])
-    assert results.released(None, "x") == []
-    with pytest.raises(eg.InputError, match="--reference"):
-        results.released(tmp_path, "y")
+    assert results.released(None, "x") == results.released(tmp_path, "y") == []
     for content in ("run,step,T\n1,ten,3\n", "run,step,length\n1,10,3\n", "run,step,T\n1\n"):
         (tmp_path / "z.csv").write_text(content)
         with pytest.raises(eg.InputError, match="needs the columns run, step, and T or valid_bpc"):
@@ -301,6 +310,26 @@ def test_the_page_is_whole(plan):
         assert text in page, text
 
 
+def test_table_1_is_judged_by_the_powers(plan):
+    """Made-up times and bytes that follow the formulas exactly, but for one."""
+    found = {}
+    for law in table1_costs.laws("desk"):
+        for axis, over in enumerate(table1_costs.variables(law)):
+            sizes = law.points(over)
+            found[f"{law.name} {over}"] = {
+                what: {str(at): 1e-6 * at ** powers[axis] for at in sizes}
+                for what, powers in (("time", law.time), ("memory", law.memory))
+            }
+    found["UORO n"]["time"] = {"128": 1.0, "256": 8.0}
+    results.write(plan, "table1", [], found, {"processor": "none"})
+    section = experiment("table1").section(results.Result(results.place(plan, "table1")), None)
+    wrong = [claim for claim in section.claims if claim.verdict != YES]
+    assert [claim.what for claim in wrong] == ["UORO: time grows with n"]
+    assert wrong[0].ours.startswith("n^3.00 (n = 128, 256")
+    assert len(section.claims) == 20
+    plt.close("all")
+
+
 def test_lemma_2(plan):
     lemma = experiment("lemma2")
     commands.run(plan, ["lemma2"], Console(quiet=True))
@@ -316,6 +345,14 @@ def test_nothing_is_judged_where_networks_are_shrunk(tmp_path):
         result_of(plan, lines, {line.label: {10: 1.0, 20_000: 40.0 - i} for i, line in enumerate(lines)})
         page = commands.report(tmp_path / "results" / budget, None)[0].read_text()
         assert ("✓ reproduced" in page) == (budget == "desk")
+
+
+def test_the_rank_that_lemma_2_speaks_of():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(2, 3, 4))
+    two = lemma2.product(*x) + lemma2.product(*y)
+    assert lemma2.discriminant(two) > 1e-6
+    assert abs(lemma2.discriminant(lemma2.target(x, y))) < 1e-12
 
 
 def test_lemma_2_as_the_paper_prints_it_is_wrong(monkeypatch):
@@ -339,6 +376,8 @@ def test_the_command_line(tmp_path):
         ("run", "fig2", "--data", str(tmp_path / "nowhere")): "--data",
         ("report", "--out", str(tmp_path / "nowhere")): "no results",
         ("report", "--reference", str(tmp_path / "nowhere")): "--reference",
+        ("run", "lemma2", "--reference", str(tmp_path)): "has none of copy_ok_n128_r16_b16.csv",
+        ("run", "fig2", "--data", __file__): "give the folder",
     }.items():
         done = evergrad("paper", *words)
         assert done.returncode == 2, words

@@ -75,13 +75,13 @@ def growth(quick: bool, say: Callable[[str], None]) -> Iterator[Fit]:
                 yield from fits(law, "r", say)
 
 
-def fits(law: Law, over: str, say: Callable[[str], None]) -> list[Fit]:
+def fits(law: Law, over: str, say: Callable[[str], None], seconds_each: float = SECONDS) -> list[Fit]:
     """Exponents of time and of memory."""
     seconds, sizes, axis = {}, {}, "nr".index(over)
     for at, (units, rank) in law.points(over).items():
         say(f"growth of {law.name} in {over}, at {at}")
         setting = Setting(law.name, units=units, batch=law.batch, rank=rank, symbols=4)
-        seconds[at], sizes[at] = measured(setting, law.estimator(rank), SECONDS)
+        seconds[at], sizes[at] = measured(setting, law.estimator(rank), seconds_each)
     return [
         Fit(law.name, "time", over, law.time[axis], exponent(seconds), seconds),
         Fit(law.name, "memory", over, law.memory[axis], exponent(sizes), sizes),

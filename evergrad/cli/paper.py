@@ -73,7 +73,7 @@ def _run(names, budget, data, reference, seeds, out, jobs):
     names = commands.chosen(names)
     commands.check_budget(budget)
     commands.check_folder(data, "--data")
-    commands.check_folder(reference, "--reference")
+    commands.check_reference(reference)
     console = Console()
     say = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
     with listening() as stop:
@@ -105,6 +105,6 @@ def report(
         from evergrad.paper import commands
 
         commands.check_budget(budget)
-        commands.check_folder(reference, "--reference")
+        commands.check_reference(reference)
         path, count = commands.report(results or out / "results" / budget, reference)
         print(f"{path}: {count} experiment{'s' if count > 1 else ''}")

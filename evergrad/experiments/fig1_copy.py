@@ -22,7 +22,6 @@ SIZES = {  # steps, seeds
 SEARCH = {"desk": (20_000, 1), "full": (200_000, 1)}  # for each of the four rates
 SEARCHED = {"desk": (TBPTT_50, TBPTT_80), "full": tuple(ESTIMATORS)}
 PUBLISHED = {OK: 42, KF: 32, TBPTT_50: 33, TBPTT_80: 33}
-RELEASED = "copy_ok_n128_r16_b16"
 
 
 def lines(plan: Plan) -> list[Line]:
@@ -34,12 +33,13 @@ def lines(plan: Plan) -> list[Line]:
 
 class CopyTask(Experiment):
     name, title = "fig1", "Figure 1: copy task, 16 streams"
+    released = "copy_ok_n128_r16_b16"
 
     def lines(self, plan):
         return lines(plan)
 
     def section(self, result, reference):
-        curves = released(reference, RELEASED)
+        curves = released(reference, self.released)
         figure = learning_curves(
             result,
             x="steps (each one symbol of 16 streams)",

@@ -26,7 +26,6 @@ SEARCH = {"desk": (4_000, 1), "full": (100_000, 1)}  # for each of the four rate
 SEARCHED = {"desk": (OURS, TBPTT_5, TBPTT_25), "full": tuple(ESTIMATORS)}
 PUBLISHED = {KF: (1.82, 1.77), OK: (1.74, 1.69), TBPTT_5: (1.78, 1.73), TBPTT_25: (1.73, 1.69)}  # valid, test
 AT_BEST = {TBPTT_5: "1.74 against 1.78, without a window", TBPTT_25: "1.74 against 1.73, without a window"}
-RELEASED = "ptb_ok_n256_r8_b32"
 SYMBOLS = 50
 
 
@@ -84,6 +83,7 @@ def weights_remark() -> str:
 
 class CharPtb(Experiment):
     name, title = "fig2", "Figure 2 and Table 2: character-level Penn Treebank, 32 streams"
+    released = "ptb_ok_n256_r8_b32"
 
     def lines(self, plan):
         return lines(plan)
@@ -93,7 +93,7 @@ class CharPtb(Experiment):
 
     def section(self, result, reference):
         comparable = result.document["data"] is not None
-        curves = released(reference, RELEASED) if comparable else []
+        curves = released(reference, self.released) if comparable else []
         figure = learning_curves(
             result,
             x="steps (each one character of 32 streams)",

@@ -34,11 +34,11 @@ BEST = SIZES | {KTP: {"desk": (10_000, 1), "full": FULL}}  # with the rate that 
 SEARCH = {"desk": (6_000, 1), "full": (200_000, 1)}  # for each of the four rates
 SEARCHED = {"desk": (KTP, TBPTT_25, TBPTT_50), "full": tuple(ESTIMATORS)}
 PUBLISHED = {KTP: 17, APPROX: 33, KF: 32, TBPTT_50: 30, TBPTT_25: 25}  # after KTP, which is which is our reading
-RELEASED = "copy_ktp_n128_r16_b256"
 
 
 class TripleProduct(Experiment):
     name, title = "fig4", "Figure 4: Kronecker triple product on the copy task, 256 streams"
+    released = "copy_ktp_n128_r16_b256"
 
     def lines(self, plan):
         base = COPY | {"batch": 256}
@@ -48,7 +48,7 @@ class TripleProduct(Experiment):
         return found
 
     def section(self, result, reference):
-        curves = released(reference, RELEASED)
+        curves = released(reference, self.released)
         figure = learning_curves(
             result,
             x="steps (each one symbol of 256 streams)",

@@ -49,8 +49,8 @@ class Noise:
         return np.sqrt(self.truth) >= max(smallest, _VANISHING)
 
     def relative_error(self) -> float:
-        """E‖ĝ − g‖² over E‖g‖², means over steps and repetitions."""
-        return float(self.errors.mean() / self.truth.mean())
+        """E‖ĝ − g‖² over E‖g‖², means over steps and repetitions; of no gradient at all, not a number."""
+        return float(self.errors.mean() / self.truth.mean()) if self.truth.any() else math.nan
 
     def bias_z(self) -> float | None:
         """How surprising the mean error is, as a normal z: from Student's t of every probe, their number allowed for.

@@ -60,7 +60,7 @@ def against_released(
     """Ours beside the range of the released runs at the same steps; good is within the range or better."""
     if not curves:
         what = f"{label}: {unit} in the released runs' range, or better"
-        return [Claim(what, "the released curves", "not judged: no --reference was given", OPEN)]
+        return [Claim(what, "the released curves", "not judged: its curves were not given (--reference)", OPEN)]
     claims = []
     for step in steps:
         theirs = [v for curve in curves if (v := value_at(curve, step)) is not None]

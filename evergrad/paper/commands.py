@@ -14,7 +14,7 @@ from evergrad.names import refuse_unknown
 from evergrad.paper.claims import OPEN
 from evergrad.paper.experiment import Experiment, Section
 from evergrad.paper.plan import BUDGETS, Plan, Stopped
-from evergrad.paper.results import Result, place, write
+from evergrad.paper.results import Result, place, released, write
 from evergrad.paper.runner import needed, run_all
 
 
@@ -28,6 +28,7 @@ def table_of_experiments() -> Table:
 def table_of_lines(budget: str) -> Table:
     """What a budget trains; runs that experiments share are shown with each."""
     table = Table("experiment", "line", "steps", "seeds", "units", "streams", title=f"--budget {budget}")
+    table.caption = "Where rates are tried, the best goes on, to the steps that stand on top of the experiment's file."
     plan = Plan(budget, Path())
     for name in EXPERIMENTS:
         for line in experiment(name).lines(plan):
@@ -49,6 +50,17 @@ def check_budget(budget: str) -> None:
 
 def check_folder(path: Path | None, option: str) -> None:
     refuse_unless(path is None or path.exists(), f"{option} {path}: there is nothing there; check the path.")
+    refuse_unless(path is None or path.is_dir(), f"{option} {path}: this is a file; give the folder that it is in.")
+
+
+def check_reference(folder: Path | None) -> None:
+    """Before hours of work, rather than after them, when the page is made."""
+    check_folder(folder, "--reference")
+    names = [name for each in map(experiment, EXPERIMENTS) if (name := each.released)]
+    found = [released(folder, name) for name in names]
+    refuse_unless(
+        folder is None or any(found), f"--reference {folder} has none of {', '.join(f'{n}.csv' for n in names)}."
+    )
 
 
 def run(plan: Plan, names: list[str], console: Console) -> bool:

@@ -43,6 +43,7 @@ class Experiment(abc.ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    released: ClassVar[str | None] = None  # the name of the authors' curves in a --reference folder
     shrinks: ClassVar[bool] = True  # at the quick budget, where nothing is then judged
 
     def lines(self, plan: Plan) -> list[Line]:

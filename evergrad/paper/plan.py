@@ -18,7 +18,7 @@ BUDGETS = {
     "desk": "hours on two cores: the paper's networks, fewer steps and seeds",
     "full": "the paper's own size",
 }
-_FIGURE = {"copy": "length", "text": "valid_bpc"}
+FIGURE = {"copy": "length", "text": "valid_bpc"}
 
 
 class Stopped(Exception):
@@ -108,7 +108,7 @@ class Plan:
     def figure_at(self, run: Run, step: int) -> float | None:
         """What the run is about (length, bits per character) at a step; None before it is reached."""
         found = [row for row in rows(self.path(run) / "metrics.jsonl") if row["step"] <= step]
-        return found[-1][_FIGURE[run.task]] if found and found[-1]["step"] == step else None
+        return found[-1][FIGURE[run.task]] if found and found[-1]["step"] == step else None
 
     def measured(self, name: str, settings: dict[str, Any], measure: Callable[[], Any]) -> Any:
         """A measurement, made unless it was made before with the same settings."""

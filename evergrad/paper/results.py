@@ -13,11 +13,10 @@ import numpy as np
 import evergrad
 from evergrad.checks import InputError
 from evergrad.files import write_whole
-from evergrad.paper.plan import Line, Plan, Run
+from evergrad.paper.plan import FIGURE, Line, Plan, Run
 from evergrad.training.folder import rows
 
 Curve = tuple[np.ndarray, np.ndarray]
-FIGURE = {"copy": "length", "text": "valid_bpc"}
 
 
 def place(plan: Plan, name: str) -> Path:
@@ -135,8 +134,8 @@ def _read_curve(path: Path) -> Curve:
 
 
 def released(folder: Path | None, name: str) -> list[Curve]:
-    """The authors' curves, one a run; none where no folder was given."""
-    if folder is None:
+    """The authors' curves, one a run; none where they were not given."""
+    if folder is None or not (folder / f"{name}.csv").exists():
         return []
     path = folder / f"{name}.csv"
     try:
