@@ -92,8 +92,7 @@ def test_noise_is_measured_on_the_networks_of_the_figures(tmp_path):
     for budget in ("desk", "full"):
         for line in fig3_noise.trained(Plan(budget, tmp_path)).values():
             assert not line.search
-            rate = setup.CHOSEN_RATE if line.settings["units"] == 512 else setup.RELEASED_RATE
-            assert line.settings["learning_rate"] == rate
+            assert line.settings["learning_rate"] == setup.RELEASED_RATE
 
 
 @pytest.mark.slow

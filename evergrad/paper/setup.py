@@ -5,7 +5,7 @@ from typing import Any
 from evergrad.paper.plan import Line, Plan
 
 RELEASED_RATE = 10**-3.5
-CHOSEN_RATE = 10**-2.5  # what every search has chosen so far; for lines without a search of their own
+CHOSEN_RATE = 10**-2.5  # what every search has chosen so far; for a figure without a search of its own
 
 COPY = {"cell": "rhn", "units": 128, "batch": 16}
 PTB = {"cell": "rhn", "units": 256, "batch": 32, "reset_every": 100, "valid_every": 2_000}
