@@ -98,3 +98,52 @@ def test_what_is_no_such_model_is_refused(tmp_path):
         import_onnx(path)
     with pytest.raises(eg.InputError, match="is not a file"):
         import_onnx(tmp_path / "none.onnx")
+
+
+def insert(path, op, inputs, before=None):
+    """Puts a node in front of the readout's product, or after everything, whose first input is what was there."""
+    proto = onnx.load(path)
+    nodes = list(proto.graph.node)
+    if before:
+        at = [node.op_type for node in nodes].index(before)
+        place = nodes[at].input
+    else:
+        at, place = len(nodes), nodes[-1].output
+    node = onnx.helper.make_node(op, ["was", *inputs], ["then"])
+    if before:
+        node.input[0], place[0] = place[0], "then"
+    else:
+        node.output[0], place[0] = place[0], "was"
+    nodes.insert(at, node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(OUTPUTS, dtype=np.float32), "k"))
+    onnx.save(proto, path)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "before", "where"),
+    [
+        ("Relu", [], "MatMul", "after"),
+        ("Sigmoid", [], None, "after"),
+        ("MatMul", ["k"], None, "after"),
+        ("Exp", [], "LSTM", "before"),
+    ],
+)
+def test_what_it_could_not_do_is_refused(op, inputs, before, where, tmp_path):
+    """And not left out, which would predict something else."""
+    path = export_onnx(make("lstm", "linear"), tmp_path / "model.onnx")
+    insert(path, op, inputs, before)
+    with pytest.raises(eg.InputError, match=f"a {op} {where} its LSTM cannot be imported"):
+        import_onnx(path)
+
+
+def test_logits_are_read_as_what_is_asked_for(xs, tmp_path):
+    path = export_onnx(make("gru", "linear"), tmp_path / "model.onnx")
+    back = import_onnx(path, readout="softmax")
+    assert isinstance(back.readout, eg.Softmax)
+    logits = expected(import_onnx(path), xs)[0]
+    np.testing.assert_allclose(expected(back, xs)[0], jax.nn.softmax(logits), rtol=0, atol=1e-6)
+    symbols = export_onnx(make("gru", "softmax"), tmp_path / "symbols.onnx")
+    with pytest.raises(eg.InputError, match="predicts symbols and no numbers"):
+        import_onnx(symbols, readout="linear")

@@ -91,6 +91,9 @@ def test_the_ending_says_which(tmp_path):
         ({"weight": (2, 2)}, "has no weight_hh_l0 and no weight_ih_l0"),
         ({"weight_ih_l0": (5, 1), "weight_hh_l0": (5, 2)}, "are those of no RNN, LSTM or GRU"),
         ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "weight_ih_l1": (2, 2)}, "one layer and one direction"),
+        ({"weight_ih_l0": (2,), "weight_hh_l0": (2, 2)}, "are no matrices"),
+        ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "bias_hh_l0": (3,)}, r"bias_hh_l0 \[3\] is not \[2\]"),
+        ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "readout.bias": (3,)}, r"and a bias \[3\]"),
     ],
 )
 def test_other_layouts_are_refused(tensors, message, tmp_path):

@@ -9,4 +9,4 @@ from evergrad.export.safetensors_file import (
 
 def read_model(file, readout=None):
     """The model in an .onnx or .safetensors file, by the ending of its name."""
-    return import_onnx(file) if file.suffix == ".onnx" else import_safetensors(file, readout=readout)
+    return (import_onnx if file.suffix == ".onnx" else import_safetensors)(file, readout=readout)

@@ -57,15 +57,21 @@ def from_layout(layout: Layout, source: str) -> KroneckerCell:
         f"{source} has {', '.join(further)}: cells have one layer and one direction here. Import the first alone.",
     )
     x, h = layout["weight_ih_l0"], layout["weight_hh_l0"]
-    units = h.shape[-1]
+    refuse_unless(
+        x.ndim == h.ndim == 2,
+        f"{source}: weight_ih_l0 {list(x.shape)} and weight_hh_l0 {list(h.shape)} are no matrices.",
+    )
+    units = h.shape[1]
     kinds = [name for name, gates in GATES.items() if h.shape == (gates * units, units) and len(x) == len(h)]
     refuse_unless(
-        bool(kinds) and x.ndim == 2,
+        bool(kinds),
         f"{source}: weight_ih_l0 {list(x.shape)} and weight_hh_l0 {list(h.shape)} are those of no RNN, LSTM or GRU.",
     )
     (kind,) = kinds
     none = np.zeros(len(h), np.float32)
     biases = layout.get("bias_ih_l0", none), layout.get("bias_hh_l0", none)
+    for name, bias in zip(("bias_ih_l0", "bias_hh_l0"), biases, strict=True):
+        refuse_unless(bias.shape == none.shape, f"{source}: {name} {list(bias.shape)} is not [{len(none)}].")
     cell = KINDS[kind](x.shape[1], units, key=_any_key())
     first, second = _halves(kind)
     weight = np.zeros((x.shape[1] + units + 1, len(cell.gates), units), np.float32)
@@ -79,6 +85,9 @@ def from_layout(layout: Layout, source: str) -> KroneckerCell:
 
 def readout_from(weight: np.ndarray, bias: np.ndarray | None, softmax: bool) -> eg.Readout:
     """From PyTorch's layout, weight [outputs, n]."""
+    fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
+    given = f"{list(weight.shape)}" + ("" if bias is None else f" and a bias {list(bias.shape)}")
+    refuse_unless(fits, f"a readout has weights [outputs, units] and a bias [outputs], not {given}.")
     outputs, units = weight.shape
     readout = (eg.Softmax if softmax else eg.Linear)(units, outputs, key=_any_key())
     return with_weights(readout, weight.T, np.zeros(outputs) if bias is None else bias)

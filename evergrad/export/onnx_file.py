@@ -11,6 +11,17 @@ from evergrad.export.layout import GATES, Layout, from_layout, kind_of, readout_
 from evergrad.files import written_whole
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
+_SAME = {
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Reshape",
+    "Flatten",
+    "Identity",
+    "Cast",
+    "Dropout",
+}  # nodes that change no number
+_PARTS = {"Slice", "Gather", "Shape"}  # likewise, of some of them
 OPSET, IR = 17, 8  # what onnxruntime of 2022 and later reads
 
 
@@ -62,9 +73,11 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     return path
 
 
-def import_onnx(path: str | Path) -> eg.Model:
+def import_onnx(path: str | Path, *, readout: str | None = None) -> eg.Model:
     """From any ONNX model with one RNN, LSTM or GRU node (one direction; a GRU with linear_before_reset=1) followed by
-    a MatMul, with or without Add, or a Gemm; a Softmax after that makes it a Softmax readout.
+    a MatMul, with or without Add, or a Gemm, and maybe a Softmax. What else it computes is refused.
+
+    `readout` is "linear" or "softmax", for a model that ends in logits; by default what the file has.
     """
     onnx, path = _onnx(), Path(path)
     refuse_unless(path.is_file(), f"{path} is not a file.")
@@ -81,7 +94,8 @@ def import_onnx(path: str | Path) -> eg.Model:
     refuse_unless(
         len(cells) == 1, f"{path} has {len(cells)} RNN, LSTM and GRU nodes: a model with exactly one can be imported."
     )
-    return eg.Model(_cell(cells[0], constants, path), _readout(proto.graph, cells[0], constants, path))
+    _check_input(proto.graph, cells[0], path)
+    return eg.Model(_cell(cells[0], constants, path), _readout(proto.graph, cells[0], constants, readout, path))
 
 
 def _weights(kind: str, layout: Layout) -> Layout:
@@ -104,6 +118,8 @@ def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
     refuse(len(node.input) > 7 and node.input[7] != "", "has peepholes")
     before = kind == "GRU" and not ("linear_before_reset" in settings and settings["linear_before_reset"].i)
     refuse(before, "resets before the linear map (linear_before_reset=0), which eg.GRU does not: export it with 1")
+    begins = [constants[name] for name in node.input[5:7] if name in constants]
+    refuse(any(np.any(a) for a in begins), "starts from a state that is not zero")
     arrays = [constants.get(name) if name else None for name in (*node.input, "", "", "")[1:4]]
     refuse(arrays[0] is None or arrays[1] is None, "has weights that are not constants of the model")
     w, r, b = arrays
@@ -120,8 +136,21 @@ def _usual(kind, settings):
     return [s.decode().lower() for s in settings["activations"].strings] == usual
 
 
-def _readout(graph: Any, cell: Any, constants: Layout, path: Path) -> eg.Readout:
-    """The first affine map downstream of the cell."""
+def _check_input(graph: Any, cell: Any, path: Path) -> None:
+    """Refuses what changes x before the cell sees it."""
+    makers = {name: node for node in graph.node for name in node.output}
+    name = cell.input[0]
+    while name in makers:
+        node = makers[name]
+        refuse_unless(
+            node.op_type in _SAME,
+            f"{path}: a {node.op_type} before its {cell.op_type} cannot be imported. Do that to the data instead.",
+        )
+        name = node.input[0]
+
+
+def _readout(graph: Any, cell: Any, constants: Layout, readout: str | None, path: Path) -> eg.Readout:
+    """The one affine map downstream of the cell. Whatever else changes numbers there is refused."""
     reached, weight, bias, softmax = set(cell.output), None, None, False
     for node in graph.node:
         if not reached & set(node.input):
@@ -130,17 +159,31 @@ def _readout(graph: Any, cell: Any, constants: Layout, path: Path) -> eg.Readout
         given = [constants[name] for name in node.input if name in constants]
         if node.op_type == "MatMul" and weight is None and given:
             weight = given[0].T
-        elif node.op_type == "Gemm" and weight is None and given:
+        elif node.op_type == "Gemm" and weight is None and given and _plain(node):
             turned = any(a.name == "transB" and a.i for a in node.attribute)
-            weight, bias = given[0] if turned else given[0].T, given[1] if len(given) > 1 else None
+            weight, bias = given[0] if turned else given[0].T, given[1] if len(given) > 1 else np.zeros(1)
         elif node.op_type == "Add" and weight is not None and bias is None and given:
             bias = given[0]
-        elif node.op_type in ("Softmax", "LogSoftmax"):
+        elif node.op_type in ("Softmax", "LogSoftmax") and weight is not None and not softmax:
             softmax = True
+        else:
+            refuse_unless(
+                node.op_type in _SAME | _PARTS,
+                f"{path}: a {node.op_type} after its {cell.op_type} cannot be imported: one MatMul with or without Add, or one "
+                "plain Gemm, and a Softmax are what a readout here can do.",
+            )
     refuse_unless(
         weight is not None, f"{path} has no MatMul or Gemm with constant weights after its {cell.op_type}: no readout."
     )
-    return readout_from(weight, bias, softmax)
+    refuse_unless(
+        not (softmax and readout == "linear"), f"{path} ends in a Softmax, so it predicts symbols and no numbers."
+    )
+    bias = None if bias is None else np.broadcast_to(np.ravel(bias), len(weight))
+    return readout_from(weight, bias, softmax or readout == "softmax")
+
+
+def _plain(gemm):
+    return not any((a.name in ("alpha", "beta") and a.f != 1) or (a.name == "transA" and a.i) for a in gemm.attribute)
 
 
 def _onnx():
