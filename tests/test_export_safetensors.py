@@ -1,5 +1,6 @@
 """PyTorch's layout: there and back, and what is refused. That PyTorch agrees is tests/interop's to show."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -90,7 +91,8 @@ def test_the_ending_says_which(tmp_path):
     [
         ({"weight": (2, 2)}, "has no weight_hh_l0 and no weight_ih_l0"),
         ({"weight_ih_l0": (5, 1), "weight_hh_l0": (5, 2)}, "are those of no RNN, LSTM or GRU"),
-        ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "weight_ih_l1": (2, 2)}, "one layer and one direction"),
+        ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "weight_ih_l1": (2, 2)}, "one layer, one direction"),
+        ({"weight_ih_l0": (8, 1), "weight_hh_l0": (8, 2), "weight_hr_l0": (1, 2)}, "no projection"),
         ({"weight_ih_l0": (2,), "weight_hh_l0": (2, 2)}, "are no matrices"),
         ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "bias_hh_l0": (3,)}, r"bias_hh_l0 \[3\] is not \[2\]"),
         ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "readout.bias": (3,)}, r"and a bias \[3\]"),
@@ -110,4 +112,12 @@ def test_a_file_without_readout_or_cut_short_is_refused(tmp_path):
         import_safetensors(file)
     file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(eg.InputError, match="cut short"):
+        import_safetensors(file)
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path):
+    model = make(eg.RNN)
+    spoilt = eqx.tree_at(lambda m: m.cell.weight, model, model.cell.weight.at[0, 0].set(np.nan))
+    file, _ = export_safetensors(spoilt, tmp_path / "m.safetensors")
+    with pytest.raises(eg.InputError, match="NaN or infinite"):
         import_safetensors(file)

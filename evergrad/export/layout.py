@@ -18,6 +18,8 @@ from evergrad.checks import refuse_unless
 KINDS = {"RNN": eg.RNN, "LSTM": eg.LSTM, "GRU": eg.GRU}
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 
+NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+
 Layout = dict[str, np.ndarray]
 
 
@@ -51,10 +53,11 @@ def from_layout(layout: Layout, source: str) -> KroneckerCell:
     refuse_unless(
         not missing, f"{source} has no {' and no '.join(missing)}: it holds no PyTorch RNN, LSTM or GRU of one layer."
     )
-    further = sorted(name for name in layout if name.startswith(("weight", "bias")) and not name.endswith("_l0"))
+    further = sorted(name for name in layout if name.startswith(("weight", "bias")) and name not in NAMES)
     refuse_unless(
         not further,
-        f"{source} has {', '.join(further)}: cells have one layer and one direction here. Import the first alone.",
+        f"{source} has {', '.join(further)}: cells have one layer, one direction and no projection here. Import the first "
+        "alone.",
     )
     x, h = layout["weight_ih_l0"], layout["weight_hh_l0"]
     refuse_unless(
@@ -94,6 +97,8 @@ def readout_from(weight: np.ndarray, bias: np.ndarray | None, softmax: bool) -> 
 
 
 def with_weights(part, weight: np.ndarray, bias: np.ndarray | None = None):
+    given = [weight] if bias is None else [weight, bias]
+    refuse_unless(all(np.isfinite(a).all() for a in given), "some of its weights are NaN or infinite.")
     part = eqx.tree_at(lambda p: p.weight, part, jnp.asarray(weight, part.weight.dtype))
     return part if bias is None else eqx.tree_at(lambda p: p.bias, part, jnp.asarray(bias, part.bias.dtype))
 
