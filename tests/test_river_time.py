@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from river import evaluate, metrics, preprocessing
 
@@ -194,6 +195,34 @@ def test_a_whole_series_of_labels_is_learned_as_if_sample_by_sample():
         one.learn_one(dict(enumerate(x)), label)
     assert whole.run(X[3:], y[3:]).tolist() == predictions
     np.testing.assert_allclose(hidden(whole), hidden(one), atol=1e-4)
+
+
+def test_labels_to_come_are_not_predicted_before_their_time():
+    X, y = np.random.default_rng(0).normal(size=(40, 1)), np.array(["a"] * 20 + ["b", "c", None, "d"] * 5, object)
+    for seed in range(3, 6):
+        said = OnlineRNNClassifier(units=3, seed=seed, estimator=eg.RTRL()).run(X, y)
+        assert said[:21].tolist() == [None] + ["a"] * 20, "what one by one says while there is one label"
+        assert not {"c", "d"} & set(said[:22])
+    lanes = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL()).run(X.reshape(20, 2, 1), y.reshape(20, 2))
+    assert lanes[:11].tolist() == [[None] * 2] + [["a"] * 2] * 10
+    named = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL()).partial_fit(X[:1], [None], classes=["a", "b"])
+    assert set(named.run(X, y)) <= {"a", "b", "c", "d"}, "those named before are known"
+
+
+def test_labels_that_are_all_missing_teach_nothing():
+    model = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL())
+    assert model.run(np.ones((3, 1)), [None] * 3).tolist() == [None] * 3
+    assert steps(model) == 3
+
+
+def test_the_order_of_columns_does_not_matter():
+    X, y = pd.DataFrame({"b": SERIES[:30], "a": SERIES[30:60]}), np.array(SERIES[1:31])
+    one, said = regressor(), []
+    for x, target in zip(X.to_dict("records"), y.tolist(), strict=True):
+        said.append(one.predict_one(x))
+        one.learn_one(x, target)
+    np.testing.assert_allclose(regressor().run(X, y), said, rtol=1e-6)
+    np.testing.assert_array_equal(regressor().run(X[["a", "b"]], y), regressor().run(X, y))
 
 
 def test_a_forecast_changes_nothing_and_its_first_step_is_the_prediction():

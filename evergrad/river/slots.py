@@ -71,7 +71,8 @@ class Slots:
         return {name: self._check_column(name, np.asarray(column)) for name, column in columns.items()}
 
     def add_columns(self, columns: Mapping[Hashable, np.ndarray]) -> None:
-        for name, column in columns.items():
+        for name in sorted(columns, key=repr):  # as `add` does
+            column = columns[name]
             if column.dtype == object:
                 for value in dict.fromkeys(v for v in column.ravel().tolist() if v is not None):
                     self.add({name: value})
