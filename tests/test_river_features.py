@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 import pickle
+import zoneinfo
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor
-from evergrad.river.slots import CATEGORIES
+from evergrad.river.slots import CATEGORIES, Slots
 
 
 def taught(kind=OnlineRNNRegressor, **settings):
@@ -86,6 +87,26 @@ def test_large_offsets_keep_their_differences():
         near.learn_one({"t": float(t)}, math.sin(t))
         far.learn_one({"t": start + dt.timedelta(seconds=t)}, math.sin(t))
     assert near.predict_one({"t": 50.0}) == far.predict_one({"t": start + dt.timedelta(seconds=50)})
+
+
+def test_dates_with_a_time_zone_are_instants():
+    zurich, check = zoneinfo.ZoneInfo("Europe/Zurich"), lambda date: Slots().check({"t": date})["t"]
+    before, after = (dt.datetime(2024, 10, 27, 2, 30, tzinfo=zurich, fold=fold) for fold in (0, 1))
+    assert check(after) - check(before) == 3600, "the hour that comes twice"
+    before, after = (dt.datetime.fromisoformat(f"2024-03-31T{t}") for t in ("01:59:59+01:00", "03:00:00+02:00"))
+    assert check(after) - check(before) == 1, "the hour that is left out"
+    frame = pd.DataFrame({"t": pd.date_range("2024-01-01", periods=2, tz=zurich)})
+    assert Slots().check_columns({"t": frame["t"].to_numpy()})["t"][0] == check(dt.datetime(2023, 12, 31, 23))
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+def test_dates_are_the_same_in_every_unit_and_in_dicts(unit):
+    dates = pd.to_datetime(["2024-01-01T00:00:00", "2024-01-02T03:04:05", None]).as_unit(unit).to_numpy()
+    first, second, missing = Slots().check_columns({"t": dates[:, None]})["t"][:, 0].tolist()
+    assert Slots().check({"t": dt.datetime(2024, 1, 1)}) == Slots().check({"t": dates[0]}) == {"t": first}
+    assert Slots().check({"t": dt.datetime(2024, 1, 2, 3, 4, 5)}) == {"t": second}
+    assert math.isnan(missing)
+    assert Slots().check({"t": dates[2], "u": pd.NaT}) == {}
 
 
 def test_no_features_at_all():

@@ -96,6 +96,8 @@ class Slots:
                 rows[..., place] = column - self.origins[place]
 
     def _check_column(self, name, column):
+        if column.dtype.kind == "M":
+            column = _seconds_of(column)
         if column.dtype.kind in "fiub":
             column = column.astype(np.float64)
             kind, extreme = self.kinds.get(name, NUMBER), np.isinf(column)
@@ -145,6 +147,8 @@ class Slots:
             return value
         if isinstance(value, dt.date):
             return _seconds(value)
+        if isinstance(value, np.datetime64):
+            return float(_seconds_of(value))
         refuse_unless(
             isinstance(value, numbers.Real | np.bool_),
             f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) or "
@@ -154,7 +158,12 @@ class Slots:
 
 
 def _seconds(date: dt.date) -> float:
-    """Since 1970."""
+    """Since 1970: of a date with a time zone the instant, of one without what its clock shows."""
     if not isinstance(date, dt.datetime):
         return (date - dt.date(1970, 1, 1)).total_seconds()
-    return (date - dt.datetime(1970, 1, 1, tzinfo=date.tzinfo)).total_seconds()
+    return date.timestamp() if date.tzinfo else (date - dt.datetime(1970, 1, 1)).total_seconds()
+
+
+def _seconds_of(dates: np.ndarray | np.datetime64) -> np.ndarray:
+    """The same of NumPy's dates, in whatever unit they are; NaN where there is none."""
+    return np.where(np.isnat(dates), np.nan, dates.astype("datetime64[us]").astype(np.int64) / 1e6)
