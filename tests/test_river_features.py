@@ -5,12 +5,14 @@ import math
 import pickle
 import zoneinfo
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
 import evergrad as eg
-from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor
+from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor, scaler
 from evergrad.river.slots import CATEGORIES, Slots
 
 
@@ -158,9 +160,15 @@ def test_scikit_learn_habits():
     np.testing.assert_allclose(classifier.predict_proba(X[:5]).sum(1), 1)
 
 
+HUGE = (1e19, -1e39, 10**400, -(10**5000))
 BAD = [
     (lambda m: m.learn_one({"a": math.inf}, 1.0), "infinite value has no place"),
     (lambda m: m.predict_one({"a": -math.inf}), "infinite value has no place"),
+    *((lambda m, v=v: m.learn_one({"a": v}, 1.0), "no place on a scale, nor has one beyond") for v in HUGE),
+    *((lambda m, v=v: m.predict_one({"new": v}), "no place on a scale, nor has one beyond") for v in HUGE),
+    *((lambda m, v=v: m.learn_one({"a": 1.0}, v), "y is beyond 4e[+]18 in size") for v in HUGE),
+    (lambda m: m.partial_fit([[1e19]], [1.0]), "no place on a scale, nor has one beyond"),
+    (lambda m: m.partial_fit([[1.0]], [-1e19]), "y has entries beyond 4e[+]18 in size"),
     (lambda m: m.learn_one({"a": "text"}, 1.0), "a string, and was a number before"),
     (lambda m: m.learn_one({"c": 3.0}, 1.0), "a number, and was a string"),
     (lambda m: m.learn_one({"a": [1, 2]}, 1.0), "features are numbers, strings"),
@@ -177,6 +185,14 @@ BAD = [
     (lambda m: m.partial_fit(np.zeros((0, 1)), []), "there are no rows"),
     (lambda m: m.partial_fit(pd.DataFrame({"a": ["text"]}), [1.0]), "a string, and was a number before"),
 ]
+
+
+def test_the_largest_numbers_can_be_squared_in_float32():
+    known = scaler.start(1)
+    known = jax.tree.map(lambda a: a.astype(jnp.float32), known)
+    for sign in (1, -1, 1, -1):
+        known = scaler.update(known, jnp.full(1, sign * 2 * scaler.LARGEST, jnp.float32))
+        assert np.isfinite(known.variance).all()
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)

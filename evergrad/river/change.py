@@ -11,6 +11,9 @@ from evergrad.checks import InputError, refuse_unless
 from evergrad.river import history
 from evergrad.river.base import StreamLearner, check_shapes, row_key
 from evergrad.river.pending import Sample
+from evergrad.river.scaler import LARGEST
+
+TOO_LARGE = "take a larger unit, or leave it out if it is an error"
 
 
 class ChangeLearner(StreamLearner):
@@ -96,11 +99,12 @@ class ChangeLearner(StreamLearner):
 
 def check_number(y: Any) -> float:
     """A target that can be learned."""
-    if y is None or not isinstance(y, numbers.Real | np.bool_) or not math.isfinite(y):
+    if not isinstance(y, numbers.Real | np.bool_) or not abs(y) < math.inf:
         raise InputError(
             f"y is {y!r}: a target is a finite number. A sample without target is shown to predict_one only; "
             "what has a label to predict is for OnlineRNNClassifier."
         )
+    refuse_unless(abs(y) <= LARGEST, f"y is beyond {LARGEST:g} in size: {TOO_LARGE}.")
     return float(y)
 
 
@@ -112,6 +116,7 @@ def check_numbers(y: Any) -> np.ndarray:
     refuse_unless(y.dtype.kind in "fiub", f"y has entries of type {y.dtype}: targets are numbers, NaN where missing.")
     y = y.astype(np.float64)
     refuse_unless(not np.isinf(y).any(), "y has infinite entries: clip them, or put NaN for a missing target.")
+    refuse_unless(not (np.abs(y) > LARGEST).any(), f"y has entries beyond {LARGEST:g} in size: {TOO_LARGE}.")
     return y
 
 

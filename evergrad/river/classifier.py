@@ -188,7 +188,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         if missing and (y is None or y != y):
             return None
         refuse_unless(
-            isinstance(y, str | numbers.Real) and (isinstance(y, str) or math.isfinite(y)),
+            isinstance(y, str | numbers.Real) and (isinstance(y, str) or abs(y) < math.inf),
             f"y is {y!r}: a label is a string, a bool or a finite number. A sample without label is shown to "
             "predict_one only.",
         )

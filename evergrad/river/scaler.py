@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 SLOWEST = 1e-3  # running means forget, so that they follow a drift: no sample weighs less than this when it comes
+LARGEST = 4e18  # feature or target: float32 holds the square of four times it, as a change of a change may be
 FARTHEST = 4.0  # standard deviations; beyond that a value says "far out" and no more
 
 

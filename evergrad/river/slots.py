@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.checks import InputError, refuse_unless
+from evergrad.river.scaler import LARGEST
 
 CATEGORIES = 16  # of one feature with a slot of their own; later ones share one more
 NUMBER, CATEGORY = "number", "category"
@@ -100,7 +101,7 @@ class Slots:
             column = _seconds_of(column)
         if column.dtype.kind in "fiub":
             column = column.astype(np.float64)
-            kind, extreme = self.kinds.get(name, NUMBER), np.isinf(column)
+            kind, extreme = self.kinds.get(name, NUMBER), np.abs(column) > LARGEST
             if kind == NUMBER and not extreme.any():
                 return column
             self._plain(name, float(column[extreme][0] if extreme.any() else column.flat[0]))
@@ -135,10 +136,10 @@ class Slots:
             raise InputError(
                 f"feature {name!r} is {value!r}, {now}, and was {was} before: convert it, or give it another name."
             )
-        if isinstance(value, float) and math.isinf(value):
+        if isinstance(value, float) and abs(value) > LARGEST:
             raise InputError(
-                f"feature {name!r} is {value}: an infinite value has no place on a scale. Clip it, or pass None or NaN "
-                "for a missing value."
+                f"feature {name!r} is {value}: an infinite value has no place on a scale, nor has one beyond "
+                f"{LARGEST:g}. Clip it, take a larger unit, or pass None or NaN for a missing value."
             )
         return value
 
@@ -149,11 +150,13 @@ class Slots:
             return _seconds(value)
         if isinstance(value, np.datetime64):
             return float(_seconds_of(value))
-        refuse_unless(
-            isinstance(value, numbers.Real | np.bool_),
-            f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) or "
-            "None, or dates. Turn it into one of these.",
-        )
+        if not isinstance(value, numbers.Real | np.bool_):
+            raise InputError(
+                f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) "
+                "or None, or dates. Turn it into one of these."
+            )
+        if abs(value) > LARGEST:  # float may not hold it
+            return math.inf if value > 0 else -math.inf
         return float(value)
 
 
