@@ -104,7 +104,8 @@ def check_number(y: Any) -> float:
             f"y is {y!r}: a target is a finite number. A sample without target is shown to predict_one only; "
             "what has a label to predict is for OnlineRNNClassifier."
         )
-    refuse_unless(abs(y) <= LARGEST, f"y is beyond {LARGEST:g} in size: {TOO_LARGE}.")
+    if abs(y) > LARGEST:
+        raise InputError(f"y is beyond {LARGEST:g} in size: {TOO_LARGE}.")
     return float(y)
 
 
