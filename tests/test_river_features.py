@@ -91,6 +91,58 @@ def test_large_offsets_keep_their_differences():
     assert near.predict_one({"t": 50.0}) == far.predict_one({"t": start + dt.timedelta(seconds=50)})
 
 
+def told(values, known=None):
+    """The scaler after values of one feature."""
+    known = scaler.start(1) if known is None else known
+    for value in values:
+        known = UPDATE(known, jnp.full(1, value))
+    return known
+
+
+UPDATE = jax.jit(scaler.update)
+
+
+@pytest.mark.parametrize("wild", [100.0, -1e4, 1e18])
+@pytest.mark.parametrize("before", [40, 1500])
+def test_one_wild_value_moves_the_scale_little(wild, before):
+    values = np.random.default_rng(0).normal(size=before)
+    usual = told(values)
+    after = told([wild], usual)
+    assert after.variance[0] < 2.1 * usual.variance[0] if before < 100 else after.variance[0] < 1.3 * usual.variance[0]
+    assert abs(after.mean[0] - usual.mean[0]) < 0.2
+
+
+def test_a_new_level_is_followed():
+    rng = np.random.default_rng(0)
+    usual = told(rng.normal(size=1500))
+    after = told(1000 + rng.normal(size=100), usual)
+    assert after.variance[0] > 1e4, "the jump is in it"
+    assert told(1000 + rng.normal(size=9000), after).mean[0] == pytest.approx(1000, abs=5)
+
+
+def test_what_was_constant_may_change():
+    assert told([1.0], told([0.0] * 100)).variance[0] > 0.005
+
+
+def test_a_feature_is_of_use_again_after_one_wild_value():
+    X, errors = np.random.default_rng(0).normal(size=700), []
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    for t, value in enumerate(X.tolist()):
+        x = {"a": 1e6 if t == 400 else value}
+        errors.append(abs(model.predict_one(x) - 3 * value))
+        model.learn_one(x, 3 * value)
+    assert np.mean(errors[550:]) < 2 * np.mean(errors[250:400])
+
+
+def test_one_wild_target_is_forgotten_soon():
+    model, errors = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()), []
+    series = np.sin(np.arange(700) / 6)
+    for t in range(699):
+        errors.append(abs(model.predict_one({"v": series[t]}) - series[t + 1]))
+        model.learn_one({"v": series[t]}, 1e5 if t == 400 else series[t + 1])
+    assert np.mean(errors[500:]) < 0.5 * np.mean(np.abs(np.diff(series)))
+
+
 def test_dates_with_a_time_zone_are_instants():
     zurich, check = zoneinfo.ZoneInfo("Europe/Zurich"), lambda date: Slots().check({"t": date})["t"]
     before, after = (dt.datetime(2024, 10, 27, 2, 30, tzinfo=zurich, fold=fold) for fold in (0, 1))
