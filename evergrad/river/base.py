@@ -147,10 +147,11 @@ class StreamLearner(abc.ABC):
         """A session with room for all features and classes. Both come in powers of two, to compile seldom."""
         slots, classes = max(4, 1 << (len(self._slots) - 1).bit_length()), self._classes()
         if self._session is None:
-            seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else self.seed
+            seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else int(self.seed)
             estimator = eg.OK(rank=4, window=16) if self.estimator is None else self.estimator
             learning = self.optimiser, float(self.learning_rate), float(self.clip)
-            self._session = Session(Settings(self.cell, self.units, estimator, *learning, lanes, slots, classes), seed)
+            settings = Settings(self.cell, int(self.units), estimator, *learning, lanes, slots, classes)
+            self._session = Session(settings, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
             self._session.grow(slots=slots, classes=classes)
         return slots
