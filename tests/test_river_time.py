@@ -150,6 +150,21 @@ def test_samples_without_target_go_by_and_are_bounded():
     assert steps(model) == KEPT + 6
 
 
+def play(model, late):
+    for t in range(2 * late + 10):
+        if t >= late:
+            model.learn_one({"v": SERIES[t - late]}, SERIES[t])
+        model.predict_one({"v": SERIES[t]})
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_targets_that_come_too_late_are_warned_of_once(scaled):
+    model = preprocessing.StandardScaler() | regressor() if scaled else regressor()
+    with pytest.warns(UserWarning, match="64 samples wait at most") as warned:
+        play(model, KEPT + 1)
+    assert len(warned) == 1
+
+
 def test_a_target_that_comes_after_a_later_one_is_learned_too():
     model = regressor()
     for t in range(6):
