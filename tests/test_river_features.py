@@ -64,7 +64,13 @@ def test_new_features_are_learned_from():
 
 
 def test_missing_is_missing_however_it_is_said():
-    said = [{"a": None, "c": "x"}, {"a": math.nan, "c": "x"}, {"a": np.float32("nan"), "c": "x"}, {"c": "x"}]
+    said = [
+        {"a": None, "c": "x"},
+        {"a": pd.NA, "c": "x"},
+        {"a": math.nan, "c": "x"},
+        {"a": np.float32("nan"), "c": "x"},
+        {"c": "x"},
+    ]
     assert len({taught().predict_one(x) for x in said}) == 1
     assert taught().predict_one({"a": 0.0, "c": "x"}) != taught().predict_one({"c": "x"})
 
@@ -199,6 +205,29 @@ def test_lanes_of_labels():
     assert model.predict_many(np.array([[2.0], [-2.0]])).tolist() == ["up", "down"]
 
 
+def test_missing_labels_and_targets_of_pandas_are_missing():
+    X = pd.DataFrame({"a": [1.0, 2.0]})
+    classifier = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL())
+    classifier.learn_many(X, pd.Series(["x", pd.NA], dtype=object))
+    assert classifier.classes_.tolist() == ["x"]
+    regressor = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    regressor.learn_many(X, pd.Series([1.0, pd.NA], dtype=object))
+    assert regressor.predict_many(X).tolist() == [1.0, 0.0]
+
+
+def test_nested_lists_are_arrays():
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    X = np.random.default_rng(0).normal(size=(5, 2, 1))
+    model.partial_fit(X.tolist(), X[..., 0].tolist())
+    assert model.predict(X.tolist()).tolist() == model.predict(X).tolist()
+
+
+def test_settings_of_numpys_types_are_settings():
+    model = OnlineRNNRegressor(units=np.int32(3), seed=np.uint64(0), learning_rate=np.float32(1e-3), clip=np.int64(1))
+    model.learn_one({"a": 1.0}, 1.0)
+    assert model.predict_one({"a": 1.0}) == pytest.approx(1)
+
+
 def test_scikit_learn_habits():
     X = np.random.default_rng(0).normal(size=(400, 2))
     regressor = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()).partial_fit(X, X[:, 0] * 2)
@@ -235,6 +264,9 @@ BAD = [
     (lambda m: m.partial_fit([[1.0]], [math.inf]), "y has infinite entries"),
     (lambda m: m.partial_fit([[1.0]], ["a"]), "targets are numbers"),
     (lambda m: m.partial_fit(np.zeros((0, 1)), []), "there are no rows"),
+    (lambda m: m.run([[1.0]], 3.0), "y is 3.0, a single value: pass a list"),
+    (lambda m: m.predict_many(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"])), "X has columns of one name"),
+    (lambda m: m.run(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), [1.0]), "X has columns of one name"),
     (lambda m: m.partial_fit(pd.DataFrame({"a": ["text"]}), [1.0]), "a string, and was a number before"),
 ]
 
@@ -281,6 +313,7 @@ def test_labels_of_another_type_are_refused(label, message):
         (lambda m: m.partial_fit([[math.inf]], ["yes"], classes=["new"]), "infinite value has no place"),
         (lambda m: m.partial_fit([[1.0]], ["yes"], classes=[3]), "a number, and labels were a string"),
         (lambda m: m.partial_fit([[1.0], [2.0]], ["new"]), "they must agree"),
+        (lambda m: m.run([[1.0]], "yes"), "y is 'yes', a single value: pass a list"),
     ],
 )
 def test_bad_series_of_labels_are_refused_and_the_model_is_as_it_was(call, message):
@@ -325,6 +358,7 @@ def test_a_forecaster_refuses_what_it_cannot_use():
         (lambda: model.forecast(0), "horizon must be a whole number"),
         (lambda: model.forecast(3, [{}]), "one dict a step"),
         (lambda: model.learn_one("text"), "a target is a finite number"),
+        (lambda: model.learn_one(None), "a target is a finite number. For a value that is missing, leave the step out"),
         (lambda: model.forecast(1, [{"a": "text"}]), "a string, and was a number"),
     ):
         with pytest.raises(eg.InputError, match=message):
@@ -352,6 +386,8 @@ def test_labels_may_appear_at_any_time():
         ({"learning_rate": -1.0}, "must be a number above 0"),
         ({"estimator": "ok"}, "needs an estimator such as"),
         ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": 2**70}, "choose one below 2[*][*]62"),
+        ({"learning_rate": np.float32("nan")}, "must be a number above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):

@@ -2,6 +2,7 @@
 
 import abc
 import hashlib
+import numbers
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from evergrad.river.pending import Sample
 from evergrad.river.session import Session
 from evergrad.river.slots import Slots
 
+SEEDS = 2**62  # a key is made of 64 bits, one of them a sign, and later ones are counted on from it
 Columns = Mapping[Hashable, np.ndarray]
 
 
@@ -53,11 +55,12 @@ class StreamLearner(abc.ABC):
         )
         for given, what in ((learning_rate, "learning_rate"), (clip, "clip")):
             refuse_unless(
-                isinstance(given, int | float) and 0 < given < np.inf,
+                isinstance(given, numbers.Real) and bool(0 < given < np.inf),
                 f"{name}({what}={given}) must be a number above 0.",
             )
         if seed is not None:
             whole_number(seed, 0, f"{name}(seed={seed})", "seed", "or None for another one every time")
+            refuse_unless(int(seed) < SEEDS, f"{name}(seed={seed}) is too large: choose one below 2**62.")
         self.units, self.cell, self.estimator, self.optimiser = units, cell, estimator, optimiser
         self.learning_rate, self.clip, self.seed = learning_rate, clip, seed
         self._slots = Slots()

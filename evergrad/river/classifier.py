@@ -185,7 +185,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
 
     def _check_label(self, y: Any, missing: bool = False) -> Label | None:
         y = y.item() if isinstance(y, np.generic) else y
-        if missing and (y is None or y != y):
+        if missing and arrays.is_missing(y):
             return None
         refuse_unless(
             isinstance(y, str | numbers.Real) and (isinstance(y, str) or abs(y) < math.inf),

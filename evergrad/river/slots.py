@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.checks import InputError, refuse_unless
+from evergrad.river import arrays
 from evergrad.river.scaler import LARGEST
 
 CATEGORIES = 16  # of one feature with a slot of their own; later ones share one more
@@ -144,8 +145,10 @@ class Slots:
         return value
 
     def _unusual(self, name, value):
-        if value is None or isinstance(value, str):
+        if isinstance(value, str):
             return value
+        if arrays.is_missing(value):
+            return None
         if isinstance(value, dt.date):
             return _seconds(value)
         if isinstance(value, np.datetime64):
