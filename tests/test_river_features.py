@@ -253,6 +253,7 @@ BAD = [
     (lambda m: m.learn_one({"a": "text"}, 1.0), "a string, and was a number before"),
     (lambda m: m.learn_one({"c": 3.0}, 1.0), "a number, and was a string"),
     (lambda m: m.learn_one({"a": [1, 2]}, 1.0), "features are numbers, strings"),
+    (lambda m: m.learn_one({"a": np.ones(2)}, 1.0), "features are numbers, strings"),
     (lambda m: m.learn_one({"b": 1.0, "a": 1j}, 1.0), "features are numbers, strings"),
     (lambda m: m.learn_one([1.0], 1.0), "pass a dict of features"),
     (lambda m: m.learn_one({"a": 1.0}, math.nan), "a target is a finite number"),

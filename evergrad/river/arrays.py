@@ -56,7 +56,9 @@ def check_rows(y: np.ndarray) -> None:
 
 def is_missing(value: Any) -> bool:
     """None, NaN, NaT, and pandas' NA, which has no truth value and is met by name, since pandas need not be there."""
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return not hasattr(value, "__len__") and bool(value != value)  # an array is something else
 
 
 def like(X: Any, values: np.ndarray) -> Any:
