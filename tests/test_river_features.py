@@ -3,14 +3,17 @@
 import datetime as dt
 import math
 import pickle
+import zoneinfo
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
 import evergrad as eg
-from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor
-from evergrad.river.slots import CATEGORIES
+from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor, scaler
+from evergrad.river.slots import CATEGORIES, Slots
 
 
 def taught(kind=OnlineRNNRegressor, **settings):
@@ -61,7 +64,13 @@ def test_new_features_are_learned_from():
 
 
 def test_missing_is_missing_however_it_is_said():
-    said = [{"a": None, "c": "x"}, {"a": math.nan, "c": "x"}, {"a": np.float32("nan"), "c": "x"}, {"c": "x"}]
+    said = [
+        {"a": None, "c": "x"},
+        {"a": pd.NA, "c": "x"},
+        {"a": math.nan, "c": "x"},
+        {"a": np.float32("nan"), "c": "x"},
+        {"c": "x"},
+    ]
     assert len({taught().predict_one(x) for x in said}) == 1
     assert taught().predict_one({"a": 0.0, "c": "x"}) != taught().predict_one({"c": "x"})
 
@@ -86,6 +95,78 @@ def test_large_offsets_keep_their_differences():
         near.learn_one({"t": float(t)}, math.sin(t))
         far.learn_one({"t": start + dt.timedelta(seconds=t)}, math.sin(t))
     assert near.predict_one({"t": 50.0}) == far.predict_one({"t": start + dt.timedelta(seconds=50)})
+
+
+def told(values, known=None):
+    """The scaler after values of one feature."""
+    known = scaler.start(1) if known is None else known
+    for value in values:
+        known = UPDATE(known, jnp.full(1, value))
+    return known
+
+
+UPDATE = jax.jit(scaler.update)
+
+
+@pytest.mark.parametrize("wild", [100.0, -1e4, 1e18])
+@pytest.mark.parametrize("before", [40, 1500])
+def test_one_wild_value_moves_the_scale_little(wild, before):
+    values = np.random.default_rng(0).normal(size=before)
+    usual = told(values)
+    after = told([wild], usual)
+    assert after.variance[0] < 2.1 * usual.variance[0] if before < 100 else after.variance[0] < 1.3 * usual.variance[0]
+    assert abs(after.mean[0] - usual.mean[0]) < 0.2
+
+
+def test_a_new_level_is_followed():
+    rng = np.random.default_rng(0)
+    usual = told(rng.normal(size=1500))
+    after = told(1000 + rng.normal(size=100), usual)
+    assert after.variance[0] > 1e4, "the jump is in it"
+    assert told(1000 + rng.normal(size=9000), after).mean[0] == pytest.approx(1000, abs=5)
+
+
+def test_what_was_constant_may_change():
+    assert told([1.0], told([0.0] * 100)).variance[0] > 0.005
+
+
+def test_a_feature_is_of_use_again_after_one_wild_value():
+    X, errors = np.random.default_rng(0).normal(size=700), []
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    for t, value in enumerate(X.tolist()):
+        x = {"a": 1e6 if t == 400 else value}
+        errors.append(abs(model.predict_one(x) - 3 * value))
+        model.learn_one(x, 3 * value)
+    assert np.mean(errors[550:]) < 2 * np.mean(errors[250:400])
+
+
+def test_one_wild_target_is_forgotten_soon():
+    model, errors = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()), []
+    series = np.sin(np.arange(700) / 6)
+    for t in range(699):
+        errors.append(abs(model.predict_one({"v": series[t]}) - series[t + 1]))
+        model.learn_one({"v": series[t]}, 1e5 if t == 400 else series[t + 1])
+    assert np.mean(errors[500:]) < 0.5 * np.mean(np.abs(np.diff(series)))
+
+
+def test_dates_with_a_time_zone_are_instants():
+    zurich, check = zoneinfo.ZoneInfo("Europe/Zurich"), lambda date: Slots().check({"t": date})["t"]
+    before, after = (dt.datetime(2024, 10, 27, 2, 30, tzinfo=zurich, fold=fold) for fold in (0, 1))
+    assert check(after) - check(before) == 3600, "the hour that comes twice"
+    before, after = (dt.datetime.fromisoformat(f"2024-03-31T{t}") for t in ("01:59:59+01:00", "03:00:00+02:00"))
+    assert check(after) - check(before) == 1, "the hour that is left out"
+    frame = pd.DataFrame({"t": pd.date_range("2024-01-01", periods=2, tz=zurich)})
+    assert Slots().check_columns({"t": frame["t"].to_numpy()})["t"][0] == check(dt.datetime(2023, 12, 31, 23))
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+def test_dates_are_the_same_in_every_unit_and_in_dicts(unit):
+    dates = pd.to_datetime(["2024-01-01T00:00:00", "2024-01-02T03:04:05", None]).as_unit(unit).to_numpy()
+    first, second, missing = Slots().check_columns({"t": dates[:, None]})["t"][:, 0].tolist()
+    assert Slots().check({"t": dt.datetime(2024, 1, 1)}) == Slots().check({"t": dates[0]}) == {"t": first}
+    assert Slots().check({"t": dt.datetime(2024, 1, 2, 3, 4, 5)}) == {"t": second}
+    assert math.isnan(missing)
+    assert Slots().check({"t": dates[2], "u": pd.NaT}) == {}
 
 
 def test_no_features_at_all():
@@ -124,6 +205,29 @@ def test_lanes_of_labels():
     assert model.predict_many(np.array([[2.0], [-2.0]])).tolist() == ["up", "down"]
 
 
+def test_missing_labels_and_targets_of_pandas_are_missing():
+    X = pd.DataFrame({"a": [1.0, 2.0]})
+    classifier = OnlineRNNClassifier(units=3, seed=0, estimator=eg.RTRL())
+    classifier.learn_many(X, pd.Series(["x", pd.NA], dtype=object))
+    assert classifier.classes_.tolist() == ["x"]
+    regressor = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    regressor.learn_many(X, pd.Series([1.0, pd.NA], dtype=object))
+    assert regressor.predict_many(X).tolist() == [1.0, 0.0]
+
+
+def test_nested_lists_are_arrays():
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL())
+    X = np.random.default_rng(0).normal(size=(5, 2, 1))
+    model.partial_fit(X.tolist(), X[..., 0].tolist())
+    assert model.predict(X.tolist()).tolist() == model.predict(X).tolist()
+
+
+def test_settings_of_numpys_types_are_settings():
+    model = OnlineRNNRegressor(units=np.int32(3), seed=np.uint64(0), learning_rate=np.float32(1e-3), clip=np.int64(1))
+    model.learn_one({"a": 1.0}, 1.0)
+    assert model.predict_one({"a": 1.0}) == pytest.approx(1)
+
+
 def test_scikit_learn_habits():
     X = np.random.default_rng(0).normal(size=(400, 2))
     regressor = OnlineRNNRegressor(units=3, seed=0, estimator=eg.RTRL()).partial_fit(X, X[:, 0] * 2)
@@ -137,12 +241,19 @@ def test_scikit_learn_habits():
     np.testing.assert_allclose(classifier.predict_proba(X[:5]).sum(1), 1)
 
 
+HUGE = (1e19, -1e39, 10**400, -(10**5000))
 BAD = [
     (lambda m: m.learn_one({"a": math.inf}, 1.0), "infinite value has no place"),
     (lambda m: m.predict_one({"a": -math.inf}), "infinite value has no place"),
+    *((lambda m, v=v: m.learn_one({"a": v}, 1.0), "no place on a scale, nor has one beyond") for v in HUGE),
+    *((lambda m, v=v: m.predict_one({"new": v}), "no place on a scale, nor has one beyond") for v in HUGE),
+    *((lambda m, v=v: m.learn_one({"a": 1.0}, v), "y is beyond 4e[+]18 in size") for v in HUGE),
+    (lambda m: m.partial_fit([[1e19]], [1.0]), "no place on a scale, nor has one beyond"),
+    (lambda m: m.partial_fit([[1.0]], [-1e19]), "y has entries beyond 4e[+]18 in size"),
     (lambda m: m.learn_one({"a": "text"}, 1.0), "a string, and was a number before"),
     (lambda m: m.learn_one({"c": 3.0}, 1.0), "a number, and was a string"),
     (lambda m: m.learn_one({"a": [1, 2]}, 1.0), "features are numbers, strings"),
+    (lambda m: m.learn_one({"a": np.ones(2)}, 1.0), "features are numbers, strings"),
     (lambda m: m.learn_one({"b": 1.0, "a": 1j}, 1.0), "features are numbers, strings"),
     (lambda m: m.learn_one([1.0], 1.0), "pass a dict of features"),
     (lambda m: m.learn_one({"a": 1.0}, math.nan), "a target is a finite number"),
@@ -154,8 +265,19 @@ BAD = [
     (lambda m: m.partial_fit([[1.0]], [math.inf]), "y has infinite entries"),
     (lambda m: m.partial_fit([[1.0]], ["a"]), "targets are numbers"),
     (lambda m: m.partial_fit(np.zeros((0, 1)), []), "there are no rows"),
+    (lambda m: m.run([[1.0]], 3.0), "y is 3.0, a single value: pass a list"),
+    (lambda m: m.predict_many(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"])), "X has columns of one name"),
+    (lambda m: m.run(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), [1.0]), "X has columns of one name"),
     (lambda m: m.partial_fit(pd.DataFrame({"a": ["text"]}), [1.0]), "a string, and was a number before"),
 ]
+
+
+def test_the_largest_numbers_can_be_squared_in_float32():
+    known = scaler.start(1)
+    known = jax.tree.map(lambda a: a.astype(jnp.float32), known)
+    for sign in (1, -1, 1, -1):
+        known = scaler.update(known, jnp.full(1, sign * 2 * scaler.LARGEST, jnp.float32))
+        assert np.isfinite(known.variance).all()
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)
@@ -192,6 +314,7 @@ def test_labels_of_another_type_are_refused(label, message):
         (lambda m: m.partial_fit([[math.inf]], ["yes"], classes=["new"]), "infinite value has no place"),
         (lambda m: m.partial_fit([[1.0]], ["yes"], classes=[3]), "a number, and labels were a string"),
         (lambda m: m.partial_fit([[1.0], [2.0]], ["new"]), "they must agree"),
+        (lambda m: m.run([[1.0]], "yes"), "y is 'yes', a single value: pass a list"),
     ],
 )
 def test_bad_series_of_labels_are_refused_and_the_model_is_as_it_was(call, message):
@@ -236,6 +359,7 @@ def test_a_forecaster_refuses_what_it_cannot_use():
         (lambda: model.forecast(0), "horizon must be a whole number"),
         (lambda: model.forecast(3, [{}]), "one dict a step"),
         (lambda: model.learn_one("text"), "a target is a finite number"),
+        (lambda: model.learn_one(None), "a target is a finite number. For a value that is missing, leave the step out"),
         (lambda: model.forecast(1, [{"a": "text"}]), "a string, and was a number"),
     ):
         with pytest.raises(eg.InputError, match=message):
@@ -263,6 +387,8 @@ def test_labels_may_appear_at_any_time():
         ({"learning_rate": -1.0}, "must be a number above 0"),
         ({"estimator": "ok"}, "needs an estimator such as"),
         ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": 2**70}, "choose one below 2[*][*]62"),
+        ({"learning_rate": np.float32("nan")}, "must be a number above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):

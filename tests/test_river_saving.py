@@ -3,7 +3,9 @@
 import copy
 import json
 import math
+import os
 import pickle
+import stat
 
 import numpy as np
 import pytest
@@ -99,6 +101,39 @@ def test_files_that_cannot_be_read_say_why(model, tmp_path):
     refused("is damaged")
     path.unlink()
     refused("is not a file")
+
+
+def test_numbers_of_numpy_are_saved_as_numbers(tmp_path):
+    model = OnlineRNNRegressor(units=np.int64(3), seed=np.int64(1), estimator=eg.UORO())
+    x = {np.int64(3): 1.0, np.str_("a"): np.float32(2)}
+    model.learn_one(x, 1.0)
+    model.predict_one(x)
+    model.save(tmp_path / "m.safetensors")
+    other = OnlineRNNRegressor.load(tmp_path / "m.safetensors")
+    for t in range(3):
+        for one in (model, other):
+            one.learn_one(x, float(t))
+        assert other.predict_one({3: 0.5}) == model.predict_one({3: 0.5})
+
+
+def test_an_estimator_that_load_does_not_know_is_refused_by_save(tmp_path):
+    class Mine(eg.UORO):
+        pass
+
+    model = OnlineRNNRegressor(units=3, seed=0, estimator=Mine())
+    model.learn_one({"a": 1.0}, 1.0)
+    with pytest.raises(eg.InputError, match="with the estimator Mine cannot be saved"):
+        model.save(tmp_path / "m.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_may_be_read_by_whom_the_umask_lets(tmp_path):
+    before = os.umask(0o027)
+    try:
+        OnlineRNNRegressor(units=3, seed=0).save(tmp_path / "m.safetensors")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "m.safetensors").stat().st_mode) == 0o640
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path):

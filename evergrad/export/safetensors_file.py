@@ -49,10 +49,11 @@ def import_safetensors(path: str | Path, *, readout: str | None = None) -> eg.Mo
 
 
 def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     with written_whole(path) as beside:
-        save_file({name: np.ascontiguousarray(a, np.float32) for name, a in tensors.items()}, beside, metadata)
+        arrays = {name: np.ascontiguousarray(a, np.float32) for name, a in tensors.items()}
+        beside.write_bytes(save(arrays, metadata))  # save_file would make it readable by its owner alone
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.checks import refuse_unless
+from evergrad.checks import InputError, refuse_unless
 
 
 def row_columns(X: Any) -> dict[Hashable, np.ndarray]:
@@ -27,6 +27,9 @@ def series_columns(X: Any, lanes: int | None) -> dict[Hashable, np.ndarray]:
 
 def _columns(X):
     if hasattr(X, "columns"):
+        refuse_unless(
+            len(set(X.columns)) == len(X.columns), f"X has columns of one name, {list(X.columns)}: rename one of them."
+        )
         return {name: X[name].to_numpy() for name in X.columns}
     X = np.asarray(X)
     X = X[:, None] if X.ndim == 1 else X
@@ -36,12 +39,26 @@ def _columns(X):
 
 def series_shape(X: Any) -> tuple[int, int]:
     """Steps and lanes."""
-    return (len(X), X.shape[1]) if np.ndim(X) == 3 else (len(X), 1)
+    return np.shape(X)[:2] if np.ndim(X) == 3 else (len(X), 1)
 
 
 def labels(y: Any) -> np.ndarray:
     """Labels as an array; those of a list as they are, where NumPy would make strings of numbers beside strings."""
-    return np.asarray(y) if hasattr(y, "dtype") else np.array(y, object)
+    y = np.asarray(y) if hasattr(y, "dtype") else np.array(y, object)
+    check_rows(y)
+    return y
+
+
+def check_rows(y: np.ndarray) -> None:
+    if y.ndim == 0:
+        raise InputError(f"y is {y.item()!r}, a single value: pass a list or an array, one a row.")
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT, and pandas' NA, which has no truth value and is met by name, since pandas need not be there."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return not hasattr(value, "__len__") and bool(value != value)  # an array is something else
 
 
 def like(X: Any, values: np.ndarray) -> Any:

@@ -2,6 +2,7 @@
 
 import abc
 import hashlib
+import numbers
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from evergrad.river.pending import Sample
 from evergrad.river.session import Session
 from evergrad.river.slots import Slots
 
+SEEDS = 2**62  # a key is made of 64 bits, one of them a sign, and later ones are counted on from it
 Columns = Mapping[Hashable, np.ndarray]
 
 
@@ -53,11 +55,12 @@ class StreamLearner(abc.ABC):
         )
         for given, what in ((learning_rate, "learning_rate"), (clip, "clip")):
             refuse_unless(
-                isinstance(given, int | float) and 0 < given < np.inf,
+                isinstance(given, numbers.Real) and bool(0 < given < np.inf),
                 f"{name}({what}={given}) must be a number above 0.",
             )
         if seed is not None:
             whole_number(seed, 0, f"{name}(seed={seed})", "seed", "or None for another one every time")
+            refuse_unless(int(seed) < SEEDS, f"{name}(seed={seed}) is too large: choose one below 2**62.")
         self.units, self.cell, self.estimator, self.optimiser = units, cell, estimator, optimiser
         self.learning_rate, self.clip, self.seed = learning_rate, clip, seed
         self._slots = Slots()
@@ -147,10 +150,11 @@ class StreamLearner(abc.ABC):
         """A session with room for all features and classes. Both come in powers of two, to compile seldom."""
         slots, classes = max(4, 1 << (len(self._slots) - 1).bit_length()), self._classes()
         if self._session is None:
-            seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else self.seed
+            seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else int(self.seed)
             estimator = eg.OK(rank=4, window=16) if self.estimator is None else self.estimator
             learning = self.optimiser, float(self.learning_rate), float(self.clip)
-            self._session = Session(Settings(self.cell, self.units, estimator, *learning, lanes, slots, classes), seed)
+            settings = Settings(self.cell, int(self.units), estimator, *learning, lanes, slots, classes)
+            self._session = Session(settings, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
             self._session.grow(slots=slots, classes=classes)
         return slots

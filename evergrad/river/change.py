@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 
 from evergrad.checks import InputError, refuse_unless
-from evergrad.river import history
+from evergrad.river import arrays, history
 from evergrad.river.base import StreamLearner, check_shapes, row_key
 from evergrad.river.pending import Sample
+from evergrad.river.scaler import LARGEST
+
+TOO_LARGE = "take a larger unit, or leave it out if it is an error"
 
 
 class ChangeLearner(StreamLearner):
     """Learns the change of the target since the last one known: a linear part, and a network on what that leaves."""
 
     _known: np.ndarray | None  # the newest targets, [B, …]
+    _without_target = (
+        "A sample without target is shown to predict_one only; what has a label to predict is for OnlineRNNClassifier."
+    )
 
     def _begin(self) -> None:
         self._slots.add(dict.fromkeys((history.LAST, *history.CHANGE), math.nan))
@@ -29,7 +35,7 @@ class ChangeLearner(StreamLearner):
         return history.empty(lanes) if self._known is None else self._known
 
     def _learn_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
-        y = check_number(y)
+        y = check_number(y, self._without_target)
         found = self._check_features(x)
         known, key = self._targets_known(1), frozenset(found.items())
         encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
@@ -94,24 +100,25 @@ class ChangeLearner(StreamLearner):
         return self._slots.check_columns(columns)
 
 
-def check_number(y: Any) -> float:
-    """A target that can be learned."""
-    if y is None or not isinstance(y, numbers.Real | np.bool_) or not math.isfinite(y):
-        raise InputError(
-            f"y is {y!r}: a target is a finite number. A sample without target is shown to predict_one only; "
-            "what has a label to predict is for OnlineRNNClassifier."
-        )
+def check_number(y: Any, otherwise: str) -> float:
+    """A target that can be learned; `otherwise` says what to do without one."""
+    if not isinstance(y, numbers.Real | np.bool_) or not abs(y) < math.inf:
+        raise InputError(f"y is {y!r}: a target is a finite number. {otherwise}")
+    if abs(y) > LARGEST:
+        raise InputError(f"y is beyond {LARGEST:g} in size: {TOO_LARGE}.")
     return float(y)
 
 
 def check_numbers(y: Any) -> np.ndarray:
     """Targets as float64, NaN where missing."""
     y = np.asarray(y)
+    arrays.check_rows(y)
     if y.dtype == object:
-        y = np.array([np.nan if v is None else v for v in y.ravel().tolist()]).reshape(y.shape)
+        y = np.array([np.nan if arrays.is_missing(v) else v for v in y.ravel().tolist()]).reshape(y.shape)
     refuse_unless(y.dtype.kind in "fiub", f"y has entries of type {y.dtype}: targets are numbers, NaN where missing.")
     y = y.astype(np.float64)
     refuse_unless(not np.isinf(y).any(), "y has infinite entries: clip them, or put NaN for a missing target.")
+    refuse_unless(not (np.abs(y) > LARGEST).any(), f"y has entries beyond {LARGEST:g} in size: {TOO_LARGE}.")
     return y
 
 

@@ -98,10 +98,15 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         return self
 
     def run(self, X: Any, y: Any) -> np.ndarray:
-        """`partial_fit`, and the labels that were predicted before learning from each: progressive validation."""
+        """`partial_fit`, and the labels that were predicted before learning from each: progressive validation.
+
+        As `predict_one` says, None before the first label is known.
+        """
         shares = self._run(X, y)
-        labels = np.array(self._labels)[shares.argmax(-1)]
-        return labels.reshape(np.shape(y))
+        if not self._labels:
+            return np.full(np.shape(y), None)
+        labels, unknown = self.classes_[shares.argmax(-1)], ~shares.any(-1)
+        return (np.where(unknown, None, labels) if unknown.any() else labels).reshape(np.shape(y))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Of the next samples in a row, from the labels known now, in the order of `classes_`. Changes nothing."""
@@ -135,11 +140,12 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         self._check_one_kind([*to_come, *labels])
         shape = (len(y), y[:1].size)
         columns = self._check_series(arrays.series_columns(X, self._lanes), shape)
-        ids = self._ids([*to_come, *labels])[len(to_come) :].reshape(shape)
+        self._ids(to_come)
+        known, ids = len(self._labels), self._ids(labels).reshape(shape)
         names, self._last = history.last_class_columns(self._last_known(shape[1]), ids)
         raws = self._encode_columns(columns, {history.LAST_CLASS: names})
         out = self._session.series(raws, np.maximum(ids, 0), ids >= 0)
-        return self._shares(out)
+        return self._shares(out, history.classes_before(known, ids))
 
     def _learn(self, sample: Sample, ids: np.ndarray) -> None:
         there = ids >= 0
@@ -155,10 +161,13 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     def _past_row(self, last: np.ndarray, steps: int = 1) -> dict[Hashable, np.ndarray]:
         return {history.LAST_CLASS: history.last_class_columns(last, np.full((steps, len(last)), -1, np.int32))[0]}
 
-    def _shares(self, out: np.ndarray) -> np.ndarray:
-        """Probabilities of the labels seen so far."""
+    def _shares(self, out: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
+        """Probabilities of the labels seen so far: all, or the first `seen` [T] of them; 0 throughout where none is."""
         shares = out[..., : len(self._labels)].astype(np.float64)
-        return shares / shares.sum(-1, keepdims=True)
+        if seen is not None:
+            shares = np.where(np.arange(len(self._labels)) < seen[:, None, None], shares, 0)
+        total = shares.sum(-1, keepdims=True)
+        return shares / np.where(total > 0, total, 1)
 
     def _check_series(self, columns, shape):
         check_shapes(columns, shape)
@@ -176,10 +185,10 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
 
     def _check_label(self, y: Any, missing: bool = False) -> Label | None:
         y = y.item() if isinstance(y, np.generic) else y
-        if missing and (y is None or y != y):
+        if missing and arrays.is_missing(y):
             return None
         refuse_unless(
-            isinstance(y, str | numbers.Real) and (isinstance(y, str) or math.isfinite(y)),
+            isinstance(y, str | numbers.Real) and (isinstance(y, str) or abs(y) < math.inf),
             f"y is {y!r}: a label is a string, a bool or a finite number. A sample without label is shown to "
             "predict_one only.",
         )

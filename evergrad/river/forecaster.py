@@ -33,6 +33,8 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
         For weights and estimator; None is another one every time.
     """
 
+    _without_target = "For a value that is missing, leave the step out, or pass what forecast(1) says."
+
     def learn_one(self, y: float, x: dict[Hashable, Any] | None = None) -> None:
         self._learn_one({} if x is None else x, y)
 

@@ -60,3 +60,11 @@ def last_class_columns(last: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, n
     newest = np.take_along_axis(everything, rows, axis=0)
     names = np.array([*map(str, range(newest.max() + 1)), None], object)
     return names[newest[:-1]], newest[-1]
+
+
+def classes_before(known: int, ids: np.ndarray) -> np.ndarray:
+    """How many classes are known before each step of ids [T, B], [T], `known` of them from the start.
+
+    Ids are given in the order in which classes appear.
+    """
+    return np.maximum.accumulate(np.concatenate([[known], ids.max(axis=1) + 1]))[:-1]

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad.river.scaler import running_rate
+from evergrad.river.scaler import GROWTH, running_rate, within
 
 FORGET = 0.995  # λ: a memory of 200 samples
 RIDGE = 10.0  # how strongly w is held at 0 to begin with
@@ -46,7 +46,8 @@ def learn(
     """The new part, and what the network should have said. Weight 0 changes nothing."""
     count = part.count + 1
     rate = running_rate(count)
-    scale = part.scale + rate * (jnp.abs(change) - part.scale)
+    bound = jnp.maximum(FARTHEST, GROWTH / rate) * part.scale  # as in the scaler, so that no outlier sets the unit
+    scale = part.scale + rate * (within(jnp.abs(change), bound, count > WARM) - part.scale)
     features = _with_one(z)
     error = jnp.where(scale > 0, change / jnp.where(scale > 0, scale, 1), 0) - part.weight @ features
     size = jnp.where(count > WARM, jnp.minimum(jnp.abs(error), FARTHEST * part.usual), jnp.abs(error))

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors import SafetensorError, numpy as safetensors, safe_open
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
@@ -22,7 +21,7 @@ def save(learner: Any, path: str | Path) -> None:
     content = {"class": type(learner).__name__, "state": _plain(vars(learner), tensors)}
     metadata = {"format": FORMAT, "version": str(VERSION), "content": json.dumps(content)}
     with written_whole(path) as beside:
-        save_file(tensors, beside, metadata)
+        beside.write_bytes(safetensors.save(tensors, metadata))  # save_file would make it readable by its owner alone
 
 
 def load(cls: type, path: str | Path) -> Any:
@@ -57,6 +56,8 @@ def load(cls: type, path: str | Path) -> Any:
 
 def _plain(value: Any, tensors: dict[str, np.ndarray]) -> Any:
     """As JSON; arrays go into `tensors` and are named in their place."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -113,6 +114,11 @@ _ESTIMATORS = {kind.__name__: kind for kind in (eg.RTRL, eg.TBPTT, eg.UORO, eg.K
 
 
 def _estimator_parts(estimator):
+    refuse_unless(
+        type(estimator) in _ESTIMATORS.values(),
+        f"a model with the estimator {type(estimator).__name__} cannot be saved, since load knows only "
+        f"{', '.join(_ESTIMATORS)}: keep it with pickle.",
+    )
     return [type(estimator).__name__, dict(vars(estimator))]
 
 

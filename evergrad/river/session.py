@@ -1,6 +1,7 @@
 """What a stream learner does with samples that are already numbers: look, learn, and whole series."""
 
 import dataclasses
+import warnings
 from collections.abc import Hashable
 from typing import Any
 
@@ -29,6 +30,8 @@ class Session:
         self.pending = Pending()
         self.hidden: Any = None  # after the newest sample that waits; None: as in the state, since none does
         self.asked: Hashable | None = None  # the newest sample, if nothing was learned since
+        self.crowded = False  # a sample had to go by for others, and no target has found its own since
+        self.warned = False  # of targets that come too late
 
     @property
     def settings(self) -> Settings:
@@ -49,10 +52,11 @@ class Session:
         raw = raw.astype(self.settings.dtype)
         z, hidden, out = self.machine.look(self.leaves, self.hidden, raw)
         out = self._finite(np.asarray(out))
-        self.pending.samples.append(Sample(key, raw, last, z, self.hidden))
+        self.pending.add(Sample(key, raw, last, z, self.hidden, first=self.taken == 0))
         self.hidden, self.asked = hidden, key
         if len(self.pending) > KEPT:
             self._pass(self.pending.oldest())
+            self.crowded = True
         return out
 
     def ask(self, raw: np.ndarray, hidden: Any = None) -> tuple[np.ndarray, Any]:
@@ -66,6 +70,10 @@ class Session:
         passed, sample = self.pending.take(key)
         for earlier in passed:
             self._pass(earlier)
+        found = sample is not None and sample.key == key
+        if self.crowded and not found and not self.warned:
+            self._warn()
+        self.crowded = self.crowded and not found
         return sample
 
     def look(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> Sample:
@@ -83,7 +91,7 @@ class Session:
         """T steps, [T, B, …], in one compiled loop: the predictions made before learning from each."""
         while self.pending:
             self._pass(self.pending.oldest())
-        self.hidden = self.asked = None
+        self.hidden = self.asked = self.pending.twin = None
         steps = len(raws)
         room = max(256, 1 << (steps - 1).bit_length())
         raws, targets, weights = (
@@ -106,10 +114,20 @@ class Session:
                 continue
             arrays = self.machine.grow(self.machine.pack(self.leaves), larger, self.seed + slots + classes)
             self.machine, self.leaves = larger, larger.unpack(arrays)
-        for sample in self.pending.samples:
+        for sample in self.pending.kept():
             more = slots - sample.raw.shape[1]
             sample.raw = np.pad(sample.raw, ((0, 0), (0, more)), constant_values=np.nan)
             sample.z = np.pad(np.asarray(sample.z), ((0, 0), (0, more)))
+
+    def _warn(self):
+        self.warned = True
+        message = (
+            f"a target came for a sample that does not wait any more: {KEPT} samples wait at most, and more were "
+            f"predicted since. Learned out of its time it ruins the model. If targets come more than {KEPT} samples "
+            "late, call learn_one alone when they come, and instead of predict_one predict, with all samples whose "
+            "targets are still to come."
+        )
+        warnings.warn(message, stacklevel=6)  # where learn_one was called
 
     def _pass(self, sample):
         nothing = np.zeros(self.settings.lanes)
@@ -136,13 +154,13 @@ class Session:
         return out
 
     def __getstate__(self) -> dict[str, Any]:
-        samples = [(s.key, s.raw, s.last, s.z, s.before) for s in self.pending.samples]
         return {
             "settings": self.settings,
             "seed": self.seed,
             "arrays": self.machine.pack(self.leaves),
             "passed": list(self.pending.passed),
-            "pending": [(key, *map(_host, arrays)) for key, *arrays in samples],
+            "pending": [_on_host(sample) for sample in self.pending.samples],
+            "twin": None if self.pending.twin is None else _on_host(self.pending.twin),
             "hidden": _host(self.hidden),
             "asked": self.asked,
         }
@@ -154,7 +172,14 @@ class Session:
         self.pending = Pending()
         self.pending.samples.extend(Sample(*sample) for sample in state["pending"])
         self.pending.passed.extend(state["passed"])
+        twin = state.get("twin")  # files of earlier versions have none
+        self.pending.twin = None if twin is None else Sample(*twin)
         self.hidden, self.asked = state["hidden"], state["asked"]
+        self.crowded = self.warned = False
+
+
+def _on_host(sample):
+    return sample.key, *map(_host, (sample.raw, sample.last, sample.z, sample.before)), sample.first, sample.repeats
 
 
 def _host(a):

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from evergrad.checks import InputError, refuse_unless
+from evergrad.river import arrays
+from evergrad.river.scaler import LARGEST
 
 CATEGORIES = 16  # of one feature with a slot of their own; later ones share one more
 NUMBER, CATEGORY = "number", "category"
@@ -71,7 +73,8 @@ class Slots:
         return {name: self._check_column(name, np.asarray(column)) for name, column in columns.items()}
 
     def add_columns(self, columns: Mapping[Hashable, np.ndarray]) -> None:
-        for name, column in columns.items():
+        for name in sorted(columns, key=repr):  # as `add` does
+            column = columns[name]
             if column.dtype == object:
                 for value in dict.fromkeys(v for v in column.ravel().tolist() if v is not None):
                     self.add({name: value})
@@ -95,9 +98,11 @@ class Slots:
                 rows[..., place] = column - self.origins[place]
 
     def _check_column(self, name, column):
+        if column.dtype.kind == "M":
+            column = _seconds_of(column)
         if column.dtype.kind in "fiub":
             column = column.astype(np.float64)
-            kind, extreme = self.kinds.get(name, NUMBER), np.isinf(column)
+            kind, extreme = self.kinds.get(name, NUMBER), np.abs(column) > LARGEST
             if kind == NUMBER and not extreme.any():
                 return column
             self._plain(name, float(column[extreme][0] if extreme.any() else column.flat[0]))
@@ -132,28 +137,39 @@ class Slots:
             raise InputError(
                 f"feature {name!r} is {value!r}, {now}, and was {was} before: convert it, or give it another name."
             )
-        if isinstance(value, float) and math.isinf(value):
+        if isinstance(value, float) and abs(value) > LARGEST:
             raise InputError(
-                f"feature {name!r} is {value}: an infinite value has no place on a scale. Clip it, or pass None or NaN "
-                "for a missing value."
+                f"feature {name!r} is {value}: an infinite value has no place on a scale, nor has one beyond "
+                f"{LARGEST:g}. Clip it, take a larger unit, or pass None or NaN for a missing value."
             )
         return value
 
     def _unusual(self, name, value):
-        if value is None or isinstance(value, str):
+        if isinstance(value, str):
             return value
+        if arrays.is_missing(value):
+            return None
         if isinstance(value, dt.date):
             return _seconds(value)
-        refuse_unless(
-            isinstance(value, numbers.Real | np.bool_),
-            f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) or "
-            "None, or dates. Turn it into one of these.",
-        )
+        if isinstance(value, np.datetime64):
+            return float(_seconds_of(value))
+        if not isinstance(value, numbers.Real | np.bool_):
+            raise InputError(
+                f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) "
+                "or None, or dates. Turn it into one of these."
+            )
+        if abs(value) > LARGEST:  # float may not hold it
+            return math.inf if value > 0 else -math.inf
         return float(value)
 
 
 def _seconds(date: dt.date) -> float:
-    """Since 1970."""
+    """Since 1970: of a date with a time zone the instant, of one without what its clock shows."""
     if not isinstance(date, dt.datetime):
         return (date - dt.date(1970, 1, 1)).total_seconds()
-    return (date - dt.datetime(1970, 1, 1, tzinfo=date.tzinfo)).total_seconds()
+    return date.timestamp() if date.tzinfo else (date - dt.datetime(1970, 1, 1)).total_seconds()
+
+
+def _seconds_of(dates: np.ndarray | np.datetime64) -> np.ndarray:
+    """The same of NumPy's dates, in whatever unit they are; NaN where there is none."""
+    return np.where(np.isnat(dates), np.nan, dates.astype("datetime64[us]").astype(np.int64) / 1e6)
