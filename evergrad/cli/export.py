@@ -31,7 +31,7 @@ def export(
         from evergrad.training.folder import open_run
         from evergrad.training.run import load
 
-        _, progress = load(open_run(run))
+        _, progress = load(open_run(run), with_data=False)
         out = run / f"model.{format.value}" if out is None else out
         written = (export_onnx if format is Format.onnx else export_safetensors)(progress.state.model, out)
         for path in [written] if isinstance(written, Path) else written:

@@ -25,7 +25,7 @@ def _complain(text: str) -> None:
 
 
 def evaluate(folder: Folder, data: Path | None, *, steps: int) -> dict[str, Any]:
-    job, progress = load(folder, _complain)
+    job, progress = load(folder, _complain, with_data=data is None)
     result = {"step": progress.step}
     model, task = progress.state.model, job.task
     if isinstance(task, TextTask):
@@ -75,8 +75,8 @@ def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed:
         folder.settings.task == "text", f"{folder.path} learned {folder.settings.task}, and only text can be sampled."
     )
     refuse_unless(len(prompt) > 0, "--prompt is empty: give at least one character to begin with.")
-    job, progress = load(folder, _complain)
-    symbols = job.task.symbols
+    _, progress = load(folder, _complain)
+    symbols = folder.symbols
     ids = encode(Text("--prompt", prompt if symbols is not None else prompt.encode()), symbols)
     drawn = sample(
         progress.state.model,

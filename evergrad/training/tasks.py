@@ -62,7 +62,7 @@ class Task(abc.ABC):
 class CopyTask(Task):
     figure = "length"
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, symbols: str | None = None):
         options = {name: getattr(settings, name) for name in ("length", "threshold", "jitter", "longest")}
         self.source = Copy(**options)
         self.inputs, self.fingerprints, self.explosive = SYMBOLS, {}, 10 * math.log2(SYMBOLS)
@@ -83,9 +83,9 @@ class CopyTask(Task):
 class TextTask(Task):
     figure = "valid_bpc"
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, symbols: str | None = None):
         parts = read_parts(settings.data, settings.valid, settings.test, as_bytes=settings.bytes)
-        self.symbols = symbols_of(parts[0])
+        self.symbols = symbols_of(parts[0]) if symbols is None else symbols
         train, self.valid, self.test = (self._encoded(part) for part in parts)
         self.inputs = 256 if self.symbols is None else len(self.symbols)
         refuse_unless(
@@ -126,7 +126,7 @@ class TextTask(Task):
 class SeriesTask(Task):
     figure, unit, scale = "error", "squared error", 1.0
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, symbols: str | None = None):
         if settings.data is None:
             raise InputError("a series needs a file: --data FILE.csv (or .parquet).")
         path = Path(settings.data)
@@ -180,5 +180,6 @@ class SeriesTask(Task):
 _TASKS = {"copy": CopyTask, "text": TextTask, "series": SeriesTask}
 
 
-def make_task(settings: Settings) -> Task:
-    return _TASKS[settings.task](settings)
+def make_task(settings: Settings, symbols: str | None = None) -> Task:
+    """The task of a run; `symbols` of a text, where they are known already, keep their numbers whatever the file has."""
+    return _TASKS[settings.task](settings, symbols)

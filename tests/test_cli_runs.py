@@ -1,0 +1,67 @@
+"""Commands on runs whose data, or whose place, are not what they were; all in this process."""
+
+import json
+import shutil
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+from evergrad.cli import app
+from tests.training_helpers import as_on_the_command_line, write_series  # noqa: F401
+
+TINY = ("--cell", "rnn", "--units", "2", "--estimator", "tbptt", "--horizon", "2", "--report", "20")
+BOOK = "the sea and the sand\n" * 40
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+
+
+def succeed(*words):
+    done = call(*words)
+    assert done.exit_code == 0, f"{done.output} {done.exception!r}"
+    return done.stdout
+
+
+def refused(*words, code=2):
+    done = call(*words)
+    assert done.exit_code == code, f"{done.output} {done.exception!r}"
+    assert isinstance(done.exception, SystemExit)
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a text and a series, and a run of each."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "book.txt").write_text(BOOK)
+    write_series(place / "wave.csv", rows=60)
+    before = jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    succeed("train", "text", *TINY, "--batch", 1, "--steps", 40, "--data", place / "book.txt", "--out", place / "text")
+    succeed("train", "series", *TINY, "--data", place / "wave.csv", "--out", place / "series")
+    jax.config.update("jax_enable_x64", before[0])
+    jax.config.update("jax_numpy_dtype_promotion", before[1])
+    return place
+
+
+@pytest.fixture
+def place(made, tmp_path, monkeypatch):
+    """A copy of it that may be spoilt, and the current folder."""
+    copy = shutil.copytree(made, tmp_path / "made")
+    for run in ("text", "series"):
+        path = copy / run / "settings.json"
+        path.write_text(path.read_text().replace(str(made), str(copy)))
+    monkeypatch.chdir(copy)
+    return copy
+
+
+def test_a_changed_text_is_refused_and_another_one_is_read_with_the_symbols_of_the_run(place):
+    original, rotated = place / "book.txt", place / "rotated.txt"
+    rotated.write_text(BOOK[4:] + BOOK[:4])  # the same characters, the first of them another one
+    expected = json.loads(succeed("evaluate", "text", "--data", rotated))["bpc"]
+    shutil.copy(rotated, original)
+    assert json.loads(succeed("evaluate", "text", "--data", original))["bpc"] == expected
+    for command in ("evaluate", "sample"):
+        assert "book.txt has changed since text began" in refused(command, "text")
