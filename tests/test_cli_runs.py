@@ -65,3 +65,12 @@ def test_a_changed_text_is_refused_and_another_one_is_read_with_the_symbols_of_t
     assert json.loads(succeed("evaluate", "text", "--data", original))["bpc"] == expected
     for command in ("evaluate", "sample"):
         assert "book.txt has changed since text began" in refused(command, "text")
+
+
+def test_the_columns_of_other_data_are_found_by_name(place):
+    rows = [line.split(",") for line in (place / "wave.csv").read_text().splitlines()]
+    (place / "swapped.csv").write_text("\n".join(",".join((b, t, a)) for t, a, b in rows) + "\n")
+    (place / "other.csv").write_text("\n".join(",".join(row[:2]) for row in rows) + "\n")
+    own, swapped = (json.loads(succeed("evaluate", "series", "--data", f)) for f in ("wave.csv", "swapped.csv"))
+    assert own | {"data": ""} == swapped | {"data": ""}
+    assert '"c1" is unknown' in refused("evaluate", "series", "--data", "other.csv")

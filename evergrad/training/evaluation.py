@@ -31,7 +31,7 @@ def evaluate(folder: Folder, data: Path | None, *, steps: int) -> dict[str, Any]
     if isinstance(task, TextTask):
         return result | _text(model, task, data)
     if isinstance(task, SeriesTask):
-        return result | _series(folder, model, data)
+        return result | _series(folder, model, task, data)
     refuse_unless(data is None, "the copy task makes its own strings: leave --data out.")
     return result | _copy(folder, model, int(progress.position.length), steps)
 
@@ -44,13 +44,10 @@ def _text(model: Model, task: TextTask, data: Path | None) -> dict[str, Any]:
     return {"data": str(data), "bpc": bits_per_symbol(model, encode(text, task.symbols))}
 
 
-def _series(folder: Folder, model: Model, data: Path | None) -> dict[str, Any]:
+def _series(folder: Folder, model: Model, own: SeriesTask, data: Path | None) -> dict[str, Any]:
+    """On the columns of the run's `own` task, found by name in other data."""
     changes = {"batch": 1, "steps": None} if data is None else {"batch": 1, "steps": None, "data": str(data)}
-    task = SeriesTask(dataclasses.replace(folder.settings, **changes))
-    refuse_unless(
-        task.inputs == model.cell.inputs,
-        f"the model reads {model.cell.inputs} columns, and {data} gives {task.inputs}: choose them when training.",
-    )
+    task = SeriesTask(dataclasses.replace(folder.settings, **changes), columns=own.columns)
     figures = _frozen(model, task, 1, task.steps, seed=0)
     return {"data": str(data or folder.settings.data)} | figures
 

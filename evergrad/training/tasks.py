@@ -3,6 +3,7 @@
 import abc
 import hashlib
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -126,11 +127,15 @@ class TextTask(Task):
 class SeriesTask(Task):
     figure, unit, scale = "error", "squared error", 1.0
 
-    def __init__(self, settings: Settings, symbols: str | None = None):
+    def __init__(self, settings: Settings, symbols: str | None = None, columns: Sequence[str] | None = None):
+        """`columns` are those of a run that is looked at again, in the order in which its model reads them."""
         if settings.data is None:
             raise InputError("a series needs a file: --data FILE.csv (or .parquet).")
         path = Path(settings.data)
-        columns = read_columns(path, split_names(settings.columns), settings.time, missing=settings.missing == "skip")
+        columns = read_columns(
+            path, columns or split_names(settings.columns), settings.time, missing=settings.missing == "skip"
+        )
+        self.columns = columns.names
         self.names = split_names(settings.targets) or list(columns.names)
         for name in self.names:
             refuse_unknown("column of --targets", name, columns.names, f"those read from {path} are")
