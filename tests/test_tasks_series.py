@@ -44,7 +44,7 @@ def test_forecasts_are_made_with_what_was_known_and_scored_when_due(ahead):
         if t >= ahead:
             so_far = values[: t - ahead + 1, 1]
             differences = so_far[ahead:] - so_far[:-ahead]
-            unit = np.sqrt(np.mean(differences**2)) if len(differences) else 1.0
+            unit = np.sqrt(np.mean(differences**2)) if len(differences) else 0.0
             total += abs(values[t - ahead, 1] + unit * forecasts[t] - values[t, 1])
         late = max(t - ahead, 0)
         state, _ = learner.step(
@@ -126,6 +126,18 @@ def test_a_column_that_starts_late_is_scored_from_then_on():
     assert np.flatnonzero(source.scored[:, 0, 0]).tolist() == list(range(7, 20))
     assert bool(jnp.isfinite(source.inputs).all())
     assert bool(jnp.isfinite(source.targets).all())
+
+
+def test_before_a_unit_is_known_persistence_is_forecast_and_nothing_learned():
+    for size in (1.0, 1e-6):
+        source, learner, state = make(size * walk(20, 1), [0], ahead=3)
+        state, position, _ = follow(source, learner, state, 6)
+        np.testing.assert_allclose(position.errors[0], position.errors[1], rtol=1e-6)
+        assert float(position.counted[0]) == 3
+        assert eqx.tree_equal(state.model, learner.model)
+        state, position, _ = learner.follow(state, source, position, 1)
+        assert float(position.errors[0, 0]) != float(position.errors[1, 0])
+        assert not eqx.tree_equal(state.model, learner.model)
 
 
 def test_scores_can_be_taken_anew():

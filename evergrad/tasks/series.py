@@ -8,7 +8,8 @@ weights that learned from targets up to t, and nothing later.
 
 **Scale.** Inputs are (x − mean) / deviation with the mean and deviation of rows 0…t; a target is what row t differs
 from row t − h, in units of the root mean square of such differences up to row t − h. A network that says 0 thus
-forecasts persistence. Both are held within ±10, so that a freak value cannot throw the weights; scores are in the
+forecasts persistence. Until the first such difference is known there is no unit: the forecast is persistence, whatever
+the network says, and nothing is learned. Both are held within ±10, so that a freak value cannot throw the weights; scores are in the
 data's own units.
 """
 
@@ -75,14 +76,13 @@ class Series(Source):
         guesses = np.stack([base, _later(chosen, lag)], axis=2)
         differences = np.where(known & _later(_ever(known), ahead, False), chosen - base, np.nan)
         unit = _later(_running(differences**2) ** 0.5, ahead)
-        unit = np.where(unit > 0, unit, 1)
         usable = ~np.isnan(differences)
         dtype = jnp.result_type(float)
         as_array = lambda a: jnp.asarray(np.nan_to_num(a), dtype)  # noqa: E731
         self.ahead = ahead
         self.inputs = as_array(standardised(lanes, filled))
-        self.targets = as_array(np.clip((chosen - base) / unit, -FARTHEST, FARTHEST))
-        self.weight = as_array(usable.all(axis=-1).astype(float))
+        self.targets = as_array(_in_units(chosen - base, unit))
+        self.weight = as_array((usable.all(axis=-1) & (unit > 0).any(axis=-1)).astype(float))
         self.actual, self.guesses, self.unit = as_array(chosen), as_array(guesses), as_array(unit)
         self.scored = jnp.asarray(usable & (np.arange(length) >= lag)[:, None, None])
 
@@ -152,6 +152,12 @@ def _running(a):
     count = known.cumsum(0)
     total = np.where(known, a, 0).cumsum(0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _in_units(differences, unit):
+    """Within ±10 of a unit; 0 where there is none yet."""
+    there = unit > 0
+    return np.where(there, np.clip(differences / np.where(there, unit, 1), -FARTHEST, FARTHEST), 0)
 
 
 def _ever(known):
