@@ -3,7 +3,8 @@
 import itertools
 
 import numpy as np
-from river import evaluate, metrics
+import pytest
+from river import evaluate, metrics, preprocessing
 
 import evergrad as eg
 from evergrad.river import OnlineRNNClassifier, OnlineRNNForecaster, OnlineRNNRegressor
@@ -60,6 +61,71 @@ def test_late_targets_are_learned_as_well_as_can_be():
     assert score < 0.6 * persistence
 
 
+def waits(model):
+    return len(model._session.pending)
+
+
+@pytest.mark.parametrize("seen_before", [0, 50])
+def test_late_targets_behind_a_scaler_that_moves_teach_the_samples_they_are_for(seen_before):
+    """A fresh scaler makes the first samples look alike; a moving one makes targets come with other features."""
+    late, scaler, model = 5, preprocessing.StandardScaler(), regressor()
+    for v in SERIES[:seen_before]:
+        scaler.learn_one({"v": v})
+    pipeline, bare = scaler | model, regressor()
+    for t in range(60):
+        for one in (pipeline, bare):
+            if t >= late:
+                one.learn_one({"v": SERIES[t - late]}, SERIES[t])
+            one.predict_one({"v": SERIES[t]})
+    assert steps(model) == steps(bare) == 60 - late
+    assert waits(model) == waits(bare) == late
+    for ours, theirs in zip(model._session.pending.samples, bare._session.pending.samples, strict=True):
+        assert ours.last == theirs.last
+
+
+def test_late_targets_behind_a_scaler_are_learned_as_well_as_without():
+    data = [({"v": a}, b) for a, b in zip((SERIES * 3)[:-5], (SERIES * 3)[5:], strict=True)]
+    behind, bare = (
+        evaluate.progressive_val_score(iter(data), model, metrics.MAE(), delay=5).get()
+        for model in (preprocessing.StandardScaler() | regressor(), regressor())
+    )
+    assert behind < 1.1 * bare
+
+
+def test_asking_twice_behind_a_scaler_is_one_step():
+    scaler, model = preprocessing.StandardScaler(), regressor()
+    pipeline = scaler | model
+    for a, b in itertools.pairwise(SERIES[:20]):
+        pipeline.predict_one({"v": a})
+        pipeline.predict_one({"v": a})
+        pipeline.learn_one({"v": a}, b)
+        assert waits(model) == 0
+    assert steps(model) == 19
+
+
+def test_asking_twice_leaves_nothing_behind_once_the_target_has_come():
+    model = regressor()
+    for _ in range(10):
+        model.predict_one({"k": "a"})
+        model.predict_one({"k": "a"})
+        model.learn_one({"k": "a"}, 1.0)
+    assert not model._session.pending.passed
+    model.predict_one({"k": "b"})
+    model.predict_one({"k": "c"})
+    model.learn_one({"k": "a"}, 1.0)
+    assert waits(model) == 1, "features that were not predicted are taken for the oldest"
+
+
+def test_equal_samples_with_a_target_each_are_learned_each():
+    model = regressor()
+    for day in range(3):
+        for _ in range(4):
+            model.predict_one({"k": "a"})
+        for hour in range(4):
+            model.learn_one({"k": "a"}, float(hour))
+        assert steps(model) == 4 * (day + 1)
+
+
 def test_equal_samples_in_a_row_are_samples_each():
     model = regressor()
     for t in range(20):
@@ -67,6 +133,7 @@ def test_equal_samples_in_a_row_are_samples_each():
             model.learn_one({"v": 1.0}, float(t))
         model.predict_one({"v": 1.0})
     assert steps(model) == 17, "one a target"
+    assert len(model._session.pending) == 3
 
 
 def test_samples_without_target_go_by_and_are_bounded():

@@ -114,9 +114,7 @@ def test_a_missing_target_teaches_nothing_and_a_missing_input_is_the_last_one_kn
     assert losses.tolist() == [[0.0]]
     state, _, _ = learner.follow(state, source, position, 1)
     assert not eqx.tree_equal(before, state.model)
-    filled = values.copy()
-    filled[12, 1] = values[11, 1]
-    np.testing.assert_allclose(source.guesses[13, 0, 0, 1], filled[12, 1] - filled[0, 1], rtol=1e-5)
+    np.testing.assert_allclose(source.changes[13, 0, 0, 1], values[13, 1] - values[11, 1], rtol=1e-5)
 
 
 def test_a_column_that_starts_late_is_scored_from_then_on():
@@ -138,6 +136,18 @@ def test_before_a_unit_is_known_persistence_is_forecast_and_nothing_learned():
         state, position, _ = learner.follow(state, source, position, 1)
         assert float(position.errors[0, 0]) != float(position.errors[1, 0])
         assert not eqx.tree_equal(state.model, learner.model)
+
+
+def test_a_wild_first_cell_spoils_no_later_score_and_an_impossible_one_is_refused():
+    values = walk(20, 1)
+    values[0] = 1e12
+    with jax.enable_x64(False):
+        source = Series(values, [0])
+        np.testing.assert_allclose(source.changes[2:, 0, 0, 0], np.diff(values[1:, 0]), rtol=1e-3)
+        values[0] = 1e39
+        with pytest.raises(eg.InputError, match=r"differ by 1e\+39.*larger unit, or --precision float64"):
+            Series(values, [0])
+    assert bool(jnp.isfinite(Series(values, [0]).changes).all())
 
 
 def test_scores_can_be_taken_anew():

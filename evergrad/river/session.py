@@ -49,7 +49,7 @@ class Session:
         raw = raw.astype(self.settings.dtype)
         z, hidden, out = self.machine.look(self.leaves, self.hidden, raw)
         out = self._finite(np.asarray(out))
-        self.pending.samples.append(Sample(key, raw, last, z, self.hidden))
+        self.pending.add(Sample(key, raw, last, z, self.hidden, first=self.taken == 0))
         self.hidden, self.asked = hidden, key
         if len(self.pending) > KEPT:
             self._pass(self.pending.oldest())
@@ -83,7 +83,7 @@ class Session:
         """T steps, [T, B, …], in one compiled loop: the predictions made before learning from each."""
         while self.pending:
             self._pass(self.pending.oldest())
-        self.hidden = self.asked = None
+        self.hidden = self.asked = self.pending.twin = None
         steps = len(raws)
         room = max(256, 1 << (steps - 1).bit_length())
         raws, targets, weights = (
@@ -106,7 +106,7 @@ class Session:
                 continue
             arrays = self.machine.grow(self.machine.pack(self.leaves), larger, self.seed + slots + classes)
             self.machine, self.leaves = larger, larger.unpack(arrays)
-        for sample in self.pending.samples:
+        for sample in self.pending.kept():
             more = slots - sample.raw.shape[1]
             sample.raw = np.pad(sample.raw, ((0, 0), (0, more)), constant_values=np.nan)
             sample.z = np.pad(np.asarray(sample.z), ((0, 0), (0, more)))
@@ -136,13 +136,13 @@ class Session:
         return out
 
     def __getstate__(self) -> dict[str, Any]:
-        samples = [(s.key, s.raw, s.last, s.z, s.before) for s in self.pending.samples]
         return {
             "settings": self.settings,
             "seed": self.seed,
             "arrays": self.machine.pack(self.leaves),
             "passed": list(self.pending.passed),
-            "pending": [(key, *map(_host, arrays)) for key, *arrays in samples],
+            "pending": [_on_host(sample) for sample in self.pending.samples],
+            "twin": None if self.pending.twin is None else _on_host(self.pending.twin),
             "hidden": _host(self.hidden),
             "asked": self.asked,
         }
@@ -154,7 +154,13 @@ class Session:
         self.pending = Pending()
         self.pending.samples.extend(Sample(*sample) for sample in state["pending"])
         self.pending.passed.extend(state["passed"])
+        twin = state.get("twin")  # files of earlier versions have none
+        self.pending.twin = None if twin is None else Sample(*twin)
         self.hidden, self.asked = state["hidden"], state["asked"]
+
+
+def _on_host(sample):
+    return sample.key, *map(_host, (sample.raw, sample.last, sample.z, sample.before)), sample.first, sample.repeats
 
 
 def _host(a):
