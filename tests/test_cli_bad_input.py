@@ -78,7 +78,7 @@ def test_it_is_refused_with_a_message_and_2_and_leaves_nothing_behind(case, tmp_
 def test_the_same_as_a_process(tmp_path):
     done = evergrad("train", "text", "--data", "nowhere.txt", "--out", "runs/new", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("evergrad: nowhere.txt cannot be read")
+    assert done.stderr.startswith(f"evergrad: {tmp_path / 'nowhere.txt'} cannot be read")
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """Commands on runs whose data, or whose place, are not what they were; all in this process."""
 
+import contextlib
 import json
 import shutil
 
@@ -39,8 +40,9 @@ def made(tmp_path_factory):
     write_series(place / "wave.csv", rows=60)
     before = jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion
     jax.config.update("jax_numpy_dtype_promotion", "standard")
-    succeed("train", "text", *TINY, "--batch", 1, "--steps", 40, "--data", place / "book.txt", "--out", place / "text")
-    succeed("train", "series", *TINY, "--data", place / "wave.csv", "--out", place / "series")
+    with contextlib.chdir(place):
+        succeed("train", "text", *TINY, "--batch", 1, "--steps", 40, "--data", "book.txt", "--out", "text")
+        succeed("train", "series", *TINY, "--data", "wave.csv", "--out", "series")
     jax.config.update("jax_enable_x64", before[0])
     jax.config.update("jax_numpy_dtype_promotion", before[1])
     return place
@@ -74,3 +76,13 @@ def test_the_columns_of_other_data_are_found_by_name(place):
     own, swapped = (json.loads(succeed("evaluate", "series", "--data", f)) for f in ("wave.csv", "swapped.csv"))
     assert own | {"data": ""} == swapped | {"data": ""}
     assert '"c1" is unknown' in refused("evaluate", "series", "--data", "other.csv")
+
+
+def test_a_run_can_be_used_from_any_folder_and_an_older_one_from_its_own(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expected = succeed("evaluate", "made/text")
+    path = place / "text" / "settings.json"
+    path.write_text(path.read_text().replace(f"{place}/", ""))
+    assert "book.txt cannot be read" in refused("evaluate", "made/text")
+    monkeypatch.chdir(place)
+    assert succeed("evaluate", "text") == expected
