@@ -57,6 +57,7 @@ CASES = {
     "broken settings": ("copy --config broken.toml", ["broken.toml is no TOML", "line 1"]),
     "unknown setting": ("copy --config odd.toml", ['"unitz" is unknown', 'Did you mean "units"']),
     "unknown task": ("copi", ["copi"]),
+    "endless clip": ("copy --units 4 --rank 2 --clip inf", ["clip=inf", "above 0 and finite"]),
     "seed too large": ("copy --seed 99999999999999999999", ["--seed is 99999999999999999999", "4294967295 or less"]),
 }
 
