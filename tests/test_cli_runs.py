@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evergrad.cli import app
+from evergrad.cli.json_option import check_json_file, write_json
 from tests.training_helpers import as_on_the_command_line, write_series  # noqa: F401
 
 TINY = ("--cell", "rnn", "--units", "2", "--estimator", "tbptt", "--horizon", "2", "--report", "20")
@@ -86,3 +87,35 @@ def test_a_run_can_be_used_from_any_folder_and_an_older_one_from_its_own(place, 
     assert "book.txt cannot be read" in refused("evaluate", "made/text")
     monkeypatch.chdir(place)
     assert succeed("evaluate", "text") == expected
+
+
+def test_what_is_not_ours_is_not_overwritten(place):
+    precious, settings = place / "precious.md", place / "series" / "settings.json"
+    precious.write_text("# evergrad\n")
+    results = place / "results.csv"
+    shutil.copy(precious, results)
+    before = settings.read_bytes()
+    for words in (
+        ("export", "series", "--out", precious),
+        ("export", "series", "--format", "safetensors", "--out", settings),
+        ("plan", "--json", precious),
+        ("compare", "series", "--plot", precious),
+        ("lab", "noise", "series", "--out", place / "noise"),
+        ("streams", "bench", "--only", "AirlinePassengers", "--out", place),
+    ):
+        (place / "noise").mkdir(exist_ok=True)
+        shutil.copy(precious, place / "noise" / "noise.png")
+        assert "made by evergrad: choose another --" in refused(*words)
+    assert (precious.read_text(), results.read_text(), settings.read_bytes()) == ("# evergrad\n",) * 2 + (before,)
+
+
+def test_what_is_ours_is_overwritten(place):
+    for words in (
+        ("export", "series", "--out", "model.onnx"),
+        ("export", "series", "--format", "safetensors", "--out", "model.safetensors"),
+        ("compare", "series", "--plot", "compare.png"),
+    ):
+        succeed(*words)
+        succeed(*words)
+    write_json(place / "ours.json", {})
+    check_json_file(place / "ours.json")

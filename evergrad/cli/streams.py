@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from evergrad.cli.errors import explained
+from evergrad.cli.overwriting import check_may_replace
 
 app = typer.Typer(help="Stream learners on data.", no_args_is_help=True)
 
@@ -41,6 +42,8 @@ def _bench(data, only, seeds, deep_river, out):
     from evergrad.streams import bench as comparison, report, sets
 
     chosen = list(sets.streams(data, only))
+    for name, kind in (("results.csv", "CSV"), ("summary.json", "JSON"), ("errors.png", "PNG")):
+        check_may_replace(out / name, kind, "--out")
     out.mkdir(parents=True, exist_ok=True)
     start, results = time.time(), []
     for stream in chosen:
@@ -57,7 +60,9 @@ def _bench(data, only, seeds, deep_river, out):
     rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
     comparison.write_csv(results, out / "results.csv")
     settings = {"seeds": seeds, "processor": processor(), "seconds": round(time.time() - start)}
-    (out / "summary.json").write_text(json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n")
+    (out / "summary.json").write_text(
+        json.dumps({"product": "evergrad", "settings": settings, "rows": rows}, indent=1) + "\n"
+    )
     report.plot(rows, out / "errors.png")
     rich.print(report.table(rows))
     rich.print(settings)
