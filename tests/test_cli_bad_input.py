@@ -58,6 +58,9 @@ CASES = {
     "unknown setting": ("copy --config odd.toml", ['"unitz" is unknown', 'Did you mean "units"']),
     "unknown task": ("copi", ["copi"]),
     "endless clip": ("copy --units 4 --rank 2 --clip inf", ["clip=inf", "above 0 and finite"]),
+    "rare reports": ("copy --report 3000000000", ["--report is 3000000000, but must be 1000000000 or less"]),
+    "long strings": ("copy --length 3000000000", ["--length is 3000000000, but must be 100000000 or less"]),
+    "longest strings": ("copy --longest 100000000000", ["--longest is 100000000000, but must be 100000000 or less"]),
     "seed too large": ("copy --seed 99999999999999999999", ["--seed is 99999999999999999999", "4294967295 or less"]),
 }
 

@@ -119,3 +119,47 @@ def test_what_is_ours_is_overwritten(place):
         succeed(*words)
     write_json(place / "ours.json", {})
     check_json_file(place / "ours.json")
+
+
+def test_odd_prompts_seeds_and_terminals(place, monkeypatch):
+    assert "--prompt is not UTF-8" in refused("sample", "text", "--prompt", "\udcff")
+    assert "--seed" in refused("sample", "text", "--seed", 10**23)
+    monkeypatch.setattr("evergrad.training.evaluation.write", lambda *given, **options: "né")
+    done = CliRunner(charset="ascii").invoke(app, ["sample", "text"])
+    assert (done.exit_code, done.stdout) == (0, "n?\n")
+
+
+def test_a_run_without_its_speed_is_compared_all_the_same(place):
+    (place / "text" / "speed.jsonl").unlink()
+    (place / "series" / "speed.jsonl").write_text("")
+    for run in ("text", "series"):
+        assert "–" in succeed("compare", run, "--plot", "speed.png")
+
+
+def test_foreign_lines_among_the_reports_are_named(place):
+    with (place / "text" / "metrics.jsonl").open("a") as file:
+        file.write("5\n")
+    for words in (("info", "text"), ("compare", "text"), ("resume", "text", "--steps", 60)):
+        assert "metrics.jsonl, line 3 is no report" in refused(*words)
+    (place / "text" / "metrics.jsonl").write_bytes(b"\xff\xfe\n")
+    succeed("info", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("cell", "foo", '"foo" is unknown'),
+        ("estimator", "zz", '"zz" is unknown'),
+        ("task", "zz", '"zz" is unknown'),
+        ("units", "abc", "settings.json, units is 'abc', but must be a whole number"),
+        ("steps", None, "settings.json, steps is null"),
+        ("report", 0, "must be 1 or more"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(place, name, value, message):
+    path = place / "text" / "settings.json"
+    document = json.loads(path.read_text())
+    document["settings"][name] = value
+    path.write_text(json.dumps(document))
+    for command in ("info", "resume"):
+        assert message in refused(command, "text")

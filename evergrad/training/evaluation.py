@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 import evergrad as eg
-from evergrad.checks import refuse_unless
+from evergrad.checks import InputError, refuse_unless
 from evergrad.model import Model
 from evergrad.tasks.reading import Text, encode, read_text
 from evergrad.tasks.text import bits_per_symbol, sample
@@ -72,9 +72,10 @@ def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed:
         folder.settings.task == "text", f"{folder.path} learned {folder.settings.task}, and only text can be sampled."
     )
     refuse_unless(len(prompt) > 0, "--prompt is empty: give at least one character to begin with.")
+    raw = prompt.encode("utf-8", "surrogateescape")  # the bytes of the command line
     _, progress = load(folder, _complain)
     symbols = folder.symbols
-    ids = encode(Text("--prompt", prompt if symbols is not None else prompt.encode()), symbols)
+    ids = encode(Text("--prompt", raw if symbols is None else _as_text(raw)), symbols)
     drawn = sample(
         progress.state.model,
         jnp.asarray(ids, jnp.int32),
@@ -83,7 +84,13 @@ def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed:
         jax.random.key(seed),
     )
     drawn = np.asarray(drawn)
-    written = (
-        bytes(drawn.tolist()).decode("utf-8", "replace") if symbols is None else "".join(symbols[i] for i in drawn)
-    )
-    return prompt + written
+    if symbols is None:
+        return (raw + bytes(drawn.tolist())).decode("utf-8", "replace")
+    return prompt + "".join(symbols[i] for i in drawn)
+
+
+def _as_text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise InputError("--prompt is not UTF-8 text, and the run learned characters: give it in UTF-8.") from None

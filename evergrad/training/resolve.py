@@ -29,8 +29,8 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
     return Settings(task=task, **chosen)
 
 
-def checked(field: Any, value: Any, source: str) -> Any:
-    """The value in the field's kind, refused where it cannot be."""
+def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any:
+    """The value in the field's kind, refused where it cannot be. What is `stored` may be larger than is allowed now."""
     about = field.metadata
     kind = about["kind"]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -41,7 +41,7 @@ def checked(field: Any, value: Any, source: str) -> Any:
     )
     if about["choices"]:
         refuse_unknown(f"value of {source}", value, about["choices"], "choose one of")
-    lowest, highest, above = about["at_least"], about["at_most"], about["above"]
+    lowest, highest, above = about["at_least"], None if stored else about["at_most"], about["above"]
     refuse_unless(lowest is None or value >= lowest, f"{source} is {value}, but must be {lowest} or more.")
     refuse_unless(highest is None or value <= highest, f"{source} is {value}, but must be {highest} or less.")
     refuse_unless(above is None or value > above, f"{source} is {value}, but must be above {above}.")
