@@ -20,6 +20,7 @@ FILES = {
     "twice.csv": b"time,a\n1,2\n1,3\n2,4\n",
     "few.csv": b"a\n1\n2\n3\n4\n5\n",
     "empty.csv": b"",
+    "one.csv": b"a\n1\n",
     "broken.toml": b"units = \n",
     "odd.toml": b"unitz = 3\n",
 }
@@ -61,6 +62,8 @@ CASES = {
     "rare reports": ("copy --report 3000000000", ["--report is 3000000000, but must be 1000000000 or less"]),
     "long strings": ("copy --length 3000000000", ["--length is 3000000000, but must be 100000000 or less"]),
     "longest strings": ("copy --longest 100000000000", ["--longest is 100000000000, but must be 100000000 or less"]),
+    "one row": ("series --data one.csv", ["one.csv has one row"]),
+    "a target twice": ("series --data flat.csv --targets a,a", ["--targets has a twice"]),
     "seed too large": ("copy --seed 99999999999999999999", ["--seed is 99999999999999999999", "4294967295 or less"]),
 }
 

@@ -163,3 +163,20 @@ def test_settings_that_cannot_be_are_refused(place, name, value, message):
     path.write_text(json.dumps(document))
     for command in ("info", "resume"):
         assert message in refused(command, "text")
+
+
+def test_a_text_without_newlines_can_be_sampled_without_a_prompt(place):
+    given = ("--batch", 1, "--steps", 20, "--data", "line.txt", "--out", "line")
+    (place / "line.txt").write_text(BOOK.replace("\n", " "))
+    succeed("train", "text", *TINY, *given)
+    assert succeed("sample", "line", "--length", 5).startswith("t")
+
+
+def test_evaluate_advises_no_option_that_it_does_not_have(place):
+    lines = (place / "wave.csv").read_text().splitlines()
+    for cell, message in (("two", "not a number. Mend it."), ("", "(one of 1). Fill it.")):
+        (place / "bad.csv").write_text("\n".join([*lines[:-1], f"99,{cell},1"]) + "\n")
+        assert message in refused("evaluate", "series", "--data", "bad.csv")
+    (place / "bad.csv").write_text("\n".join([lines[0], *(f"{t},1,{t}" for t in range(20))]) + "\n")
+    assert "column c0 is 1 in every row" in (said := refused("evaluate", "series", "--data", "bad.csv"))
+    assert "--columns" not in said

@@ -15,7 +15,12 @@ def sample(
     temperature: Annotated[
         float, typer.Option(help="0: always the likeliest symbol; 1: as the model believes.", min=0)
     ] = 1.0,
-    prompt: Annotated[str, typer.Option(help="What the text begins with.", show_default="a newline")] = "\n",
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="What the text begins with.", show_default="a newline, or the first character learned if there is none"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0, max=2**32 - 1)] = 0,
 ) -> None:
     """Let a model that was trained on text write.

@@ -66,11 +66,12 @@ def _frozen(model: Model, task: Task, batch: int, steps: int, *, seed: int) -> d
     return task.figures(position, float(np.asarray(losses, np.float64).mean()), steps)
 
 
-def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed: int) -> str:
+def write(folder: Folder, prompt: str | None, *, length: int, temperature: float, seed: int) -> str:
     """The prompt and what the model makes of it."""
     refuse_unless(
         folder.settings.task == "text", f"{folder.path} learned {folder.settings.task}, and only text can be sampled."
     )
+    prompt = _usual_prompt(folder.symbols) if prompt is None else prompt
     refuse_unless(len(prompt) > 0, "--prompt is empty: give at least one character to begin with.")
     raw = prompt.encode("utf-8", "surrogateescape")  # the bytes of the command line
     _, progress = load(folder, _complain)
@@ -87,6 +88,10 @@ def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed:
     if symbols is None:
         return (raw + bytes(drawn.tolist())).decode("utf-8", "replace")
     return prompt + "".join(symbols[i] for i in drawn)
+
+
+def _usual_prompt(symbols: str | None) -> str:
+    return "\n" if symbols is None or "\n" in symbols else symbols[0]
 
 
 def _as_text(raw: bytes) -> str:

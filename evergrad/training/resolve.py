@@ -6,7 +6,7 @@ from typing import Any
 
 from evergrad.checks import InputError, refuse_unless
 from evergrad.names import refuse_unknown
-from evergrad.training.settings import ESTIMATORS, Settings, default, fields, flag
+from evergrad.training.settings import ESTIMATORS, Settings, default, fields, flag, split_names
 
 
 def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Settings:
@@ -20,6 +20,9 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
             source = f"{flag(name)}" if name in said or config is None else f"{config}, {name}"
             chosen[name] = checked(options[name], value, source)
     _check_parameters(chosen, {*from_file, *said})
+    targets = split_names(chosen.get("targets")) or []
+    for name in targets:
+        refuse_unless(targets.count(name) == 1, f"--targets has {name} twice: name each column once.")
     if chosen["weights"] is not None:
         chosen |= _decided_by_weights(chosen, {*from_file, *said})
     if chosen.get("reset_every") is not None and "reset_probability" not in {*from_file, *said}:

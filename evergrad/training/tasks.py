@@ -133,7 +133,11 @@ class SeriesTask(Task):
             raise InputError("a series needs a file: --data FILE.csv (or .parquet).")
         path = Path(settings.data)
         columns = read_columns(
-            path, columns or split_names(settings.columns), settings.time, missing=settings.missing == "skip"
+            path,
+            columns or split_names(settings.columns),
+            settings.time,
+            missing=settings.missing == "skip",
+            fixed=columns is not None,
         )
         self.columns = columns.names
         self.names = split_names(settings.targets) or list(columns.names)
