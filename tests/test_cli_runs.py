@@ -6,6 +6,7 @@ import shutil
 
 import jax
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from evergrad.cli import app
@@ -180,3 +181,9 @@ def test_evaluate_advises_no_option_that_it_does_not_have(place):
     (place / "bad.csv").write_text("\n".join([lines[0], *(f"{t},1,{t}" for t in range(20))]) + "\n")
     assert "column c0 is 1 in every row" in (said := refused("evaluate", "series", "--data", "bad.csv"))
     assert "--columns" not in said
+
+
+def test_import_has_the_options_of_train_but_those_that_the_model_decides():
+    groups = get_command(app).commands
+    train, imported = ({p.name for p in groups[name].commands["series"].params} for name in ("train", "import"))
+    assert train - imported == {"cell", "units", "weights"}

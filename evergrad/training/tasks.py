@@ -35,7 +35,9 @@ class Task(abc.ABC):
     unit: ClassVar[str] = "bits/symbol"
     scale: ClassVar[float] = 1 / math.log(2)  # from the readout's loss to that unit
     figure: ClassVar[str]  # the name in a report of what the run is about
-    explosive: float  # a loss that no sane model has: ten times that of knowing nothing
+    explosive: (
+        float  # a loss that no sane model has: ten times that of knowing nothing, or the most that saying 0 can cost
+    )
 
     @abc.abstractmethod
     def readout(self, units: int, key: jax.Array) -> Readout: ...
