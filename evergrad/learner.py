@@ -1,5 +1,6 @@
 """Online training."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -37,7 +38,8 @@ class Learner:
             f"Learner needs an Optax optimiser such as optax.adam(3e-4), not {optimiser!r}.",
         )
         refuse_unless(
-            clip is None or clip > 0, f"Learner(clip={clip}): a norm to clip to is above 0; None does not clip."
+            clip is None or (clip > 0 and math.isfinite(clip)),
+            f"Learner(clip={clip}): a norm to clip to is above 0 and finite; None does not clip.",
         )
         estimator.check(model.cell)
         self.model, self.estimator, self.optimiser, self.clip = model, estimator, optimiser, clip

@@ -20,6 +20,7 @@ FILES = {
     "twice.csv": b"time,a\n1,2\n1,3\n2,4\n",
     "few.csv": b"a\n1\n2\n3\n4\n5\n",
     "empty.csv": b"",
+    "one.csv": b"a\n1\n",
     "broken.toml": b"units = \n",
     "odd.toml": b"unitz = 3\n",
 }
@@ -57,6 +58,12 @@ CASES = {
     "broken settings": ("copy --config broken.toml", ["broken.toml is no TOML", "line 1"]),
     "unknown setting": ("copy --config odd.toml", ['"unitz" is unknown', 'Did you mean "units"']),
     "unknown task": ("copi", ["copi"]),
+    "endless clip": ("copy --units 4 --rank 2 --clip inf", ["clip=inf", "above 0 and finite"]),
+    "rare reports": ("copy --report 3000000000", ["--report is 3000000000, but must be 1000000000 or less"]),
+    "long strings": ("copy --length 3000000000", ["--length is 3000000000, but must be 100000000 or less"]),
+    "longest strings": ("copy --longest 100000000000", ["--longest is 100000000000, but must be 100000000 or less"]),
+    "one row": ("series --data one.csv", ["one.csv has one row"]),
+    "a target twice": ("series --data flat.csv --targets a,a", ["--targets has a twice"]),
     "seed too large": ("copy --seed 99999999999999999999", ["--seed is 99999999999999999999", "4294967295 or less"]),
 }
 
@@ -78,7 +85,7 @@ def test_it_is_refused_with_a_message_and_2_and_leaves_nothing_behind(case, tmp_
 def test_the_same_as_a_process(tmp_path):
     done = evergrad("train", "text", "--data", "nowhere.txt", "--out", "runs/new", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("evergrad: nowhere.txt cannot be read")
+    assert done.stderr.startswith(f"evergrad: {tmp_path / 'nowhere.txt'} cannot be read")
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())

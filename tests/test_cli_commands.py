@@ -112,7 +112,7 @@ def test_info_and_compare_show_the_runs(text_run, tmp_path):
     picture.write_text("a photograph")
     done = evergrad("compare", run, "--plot", picture)
     assert done.returncode == 2
-    assert "not made by evergrad" in done.stderr
+    assert "no PNG file made by evergrad" in done.stderr
     assert picture.read_text() == "a photograph"
 
 

@@ -1,5 +1,7 @@
 """Bad input: the message says what was given, why it cannot be, and what to do."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -124,8 +126,9 @@ def test_learner_arguments():
         eg.Learner(make_model("rnn"), "ok", optax.sgd(0.1))
     with refused("needs an Optax optimiser"):
         eg.Learner(make_model("rnn"), eg.RTRL(), 0.1)
-    with refused("above 0"):
-        learner(clip=0.0)
+    for clip in (0.0, math.inf):
+        with refused("above 0 and finite; None does not clip"):
+            learner(clip=clip)
     with refused("batch must be"):
         learner().init(batch=0, key=KEY)
     with refused("no key"):

@@ -190,7 +190,7 @@ def test_bad_input_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["noise.png", "noise.json"])
 def test_what_is_not_ours_is_not_overwritten(name, tmp_path):
     (tmp_path / name).write_text("mine")
-    assert "not made by evergrad: choose another --out" in refused("--out", str(tmp_path))
+    assert "file made by evergrad: choose another --out" in refused("--out", str(tmp_path))
     assert (tmp_path / name).read_text() == "mine"
 
 

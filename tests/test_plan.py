@@ -102,8 +102,18 @@ def test_the_command(tmp_path):
         ("--memory", "8 apples"): "such as 8GB",
         ("--time-per-step", "fast"): "such as 5ms",
         ("--memory", "10B"): "nothing fits",
+        ("--units", "1000000000"): "more than 20,000 cannot be planned for",
         ("--outputs", "0"): "whole number >= 1",
         ("--cell", "lsmt"): 'Did you mean "lstm"',
     }.items():
         done = CliRunner().invoke(app, [*map(str, given), *wrong])
         assert (done.exit_code, said in done.stderr) == (2, True), done.output
+
+
+def test_the_command_makes_no_network(monkeypatch):
+    cells, plan = [], eg.plan
+    monkeypatch.setattr("evergrad.planner.measured_rates", lambda: RATES)
+    monkeypatch.setattr(eg, "plan", lambda cell, **options: cells.append(cell) or plan(cell, **options))
+    done = CliRunner().invoke(app, ["plan", "--units", "8"])
+    assert done.exit_code == 0, done.output
+    assert [isinstance(cell.weight, jax.core.Tracer) for cell in cells] == [True]

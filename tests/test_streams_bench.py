@@ -85,6 +85,19 @@ def test_the_command_writes_table_csv_and_picture(tmp_path):
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_there_is_is_written_when_deep_river_fails(tmp_path, monkeypatch):
+    row = bench.Result("AirlinePassengers", "persistence", 0, 3, 1.0, 0.1, 0.2, 0.3)
+    monkeypatch.setattr(bench, "compare", lambda stream, seeds: [row])
+    called = ["bench", "--only", "AirlinePassengers", "--out", str(tmp_path), "--deep-river", "/bin/false"]
+    for _ in range(2):  # the second time into the same folder
+        result = CliRunner().invoke(app, called)
+        assert result.exit_code == 1, result.output
+        assert "deep-river failed" in result.stderr
+        assert isinstance(result.exception, SystemExit)
+    assert json.loads((tmp_path / "summary.json").read_text())["rows"][0]["model"] == "persistence"
+    assert (tmp_path / "results.csv").exists()
+
+
 @pytest.mark.parametrize("options", [["--only", "nothing"], ["--only", "Elec2"], ["--data", "no/such/folder"]])
 def test_bad_options_exit_with_2(options):
     assert "evergrad: " in _refused(options)

@@ -44,7 +44,7 @@ def test_forecasts_are_made_with_what_was_known_and_scored_when_due(ahead):
         if t >= ahead:
             so_far = values[: t - ahead + 1, 1]
             differences = so_far[ahead:] - so_far[:-ahead]
-            unit = np.sqrt(np.mean(differences**2)) if len(differences) else 1.0
+            unit = np.sqrt(np.mean(differences**2)) if len(differences) else 0.0
             total += abs(values[t - ahead, 1] + unit * forecasts[t] - values[t, 1])
         late = max(t - ahead, 0)
         state, _ = learner.step(
@@ -114,9 +114,7 @@ def test_a_missing_target_teaches_nothing_and_a_missing_input_is_the_last_one_kn
     assert losses.tolist() == [[0.0]]
     state, _, _ = learner.follow(state, source, position, 1)
     assert not eqx.tree_equal(before, state.model)
-    filled = values.copy()
-    filled[12, 1] = values[11, 1]
-    np.testing.assert_allclose(source.guesses[13, 0, 0, 1], filled[12, 1] - filled[0, 1], rtol=1e-5)
+    np.testing.assert_allclose(source.changes[13, 0, 0, 1], values[13, 1] - values[11, 1], rtol=1e-5)
 
 
 def test_a_column_that_starts_late_is_scored_from_then_on():
@@ -126,6 +124,30 @@ def test_a_column_that_starts_late_is_scored_from_then_on():
     assert np.flatnonzero(source.scored[:, 0, 0]).tolist() == list(range(7, 20))
     assert bool(jnp.isfinite(source.inputs).all())
     assert bool(jnp.isfinite(source.targets).all())
+
+
+def test_before_a_unit_is_known_persistence_is_forecast_and_nothing_learned():
+    for size in (1.0, 1e-6):
+        source, learner, state = make(size * walk(20, 1), [0], ahead=3)
+        state, position, _ = follow(source, learner, state, 6)
+        np.testing.assert_allclose(position.errors[0], position.errors[1], rtol=1e-6)
+        assert float(position.counted[0]) == 3
+        assert eqx.tree_equal(state.model, learner.model)
+        state, position, _ = learner.follow(state, source, position, 1)
+        assert float(position.errors[0, 0]) != float(position.errors[1, 0])
+        assert not eqx.tree_equal(state.model, learner.model)
+
+
+def test_a_wild_first_cell_spoils_no_later_score_and_an_impossible_one_is_refused():
+    values = walk(20, 1)
+    values[0] = 1e12
+    with jax.enable_x64(False):
+        source = Series(values, [0])
+        np.testing.assert_allclose(source.changes[2:, 0, 0, 0], np.diff(values[1:, 0]), rtol=1e-3)
+        values[0] = 1e39
+        with pytest.raises(eg.InputError, match=r"differ by 1e\+39.*larger unit, or --precision float64"):
+            Series(values, [0])
+    assert bool(jnp.isfinite(Series(values, [0]).changes).all())
 
 
 def test_scores_can_be_taken_anew():

@@ -1,5 +1,6 @@
 """CSV and Parquet files, good and bad."""
 
+import datetime
 import gzip
 
 import numpy as np
@@ -100,8 +101,20 @@ def test_a_column_is_named_once(tmp_path):
 
 
 def test_a_file_that_is_no_parquet_is_refused(tmp_path):
-    with pytest.raises(eg.InputError, match="no Parquet file"):
-        read(write(tmp_path, "a,b\n", "data.parquet"))
+    path = write(tmp_path, "a,b\n", "data.parquet")
+    with pytest.raises(eg.InputError, match="no whole Parquet file"):
+        read(path)
+    parquet.write_table(pyarrow.table({"a": [1.0, 2.0, 3.0]}), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + bytes(32) + whole[36:])  # damage among the numbers
+    with pytest.raises(eg.InputError, match="no whole Parquet file"):
+        read(path)
+
+
+def test_days_are_time_stamps(tmp_path):
+    days = [datetime.date(2024, 1, day) for day in (1, 2, 3)]
+    parquet.write_table(pyarrow.table({"date": days, "a": [1.0, 2.0, 3.0]}), tmp_path / "data.parquet")
+    assert read(tmp_path / "data.parquet").names == ("a",)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

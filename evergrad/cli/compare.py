@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from evergrad.cli.errors import explained
+from evergrad.cli.overwriting import check_may_replace
 
 
 def compare(
@@ -23,6 +24,7 @@ def compare(
         from evergrad.training.comparison import named_runs, table
 
         found = named_runs(runs)
+        check_may_replace(plot, "PNG", "--plot")
         plot_comparison(found, plot)
         console = Console()
         console = console if console.is_terminal else Console(width=200)

@@ -23,7 +23,7 @@ def explained() -> Iterator[None]:
         said = _said(error)
         if said is None:
             raise
-        _leave(*said)
+        leave(*said)
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def _exit_code(error: Exception) -> int | None:
     return 1 if isinstance(error, CheckpointError | FailedRun) else 3 if isinstance(error, Diverged) else None
 
 
-def _leave(message: str, code: int) -> None:
+def leave(message: str, code: int) -> None:
     print(f"evergrad: {message}", file=sys.stderr)
     raise typer.Exit(code)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from evergrad.cli.errors import explained
+from evergrad.cli.overwriting import check_may_replace
 from evergrad.cli.resume import Run
 
 
@@ -28,11 +29,14 @@ def export(
     """
     with explained():
         from evergrad.export import export_onnx, export_safetensors
+        from evergrad.export.safetensors_file import readout_path
         from evergrad.training.folder import open_run
         from evergrad.training.run import load
 
-        _, progress = load(open_run(run))
         out = run / f"model.{format.value}" if out is None else out
+        for path in [out] if format is Format.onnx else [out, readout_path(out)]:
+            check_may_replace(path, format.value, "--out")
+        _, progress = load(open_run(run), with_data=False)
         written = (export_onnx if format is Format.onnx else export_safetensors)(progress.state.model, out)
         for path in [written] if isinstance(written, Path) else written:
             typer.echo(path)

@@ -6,6 +6,7 @@ import typer
 
 from evergrad.cli.options import with_options
 from evergrad.cli.train import Config, Out, start_run
+from evergrad.training.machine_options import machine_fields
 from evergrad.training.settings import TASKS, fields
 
 Model = Annotated[
@@ -25,11 +26,11 @@ import_app = typer.Typer(
 def _command(task: str):
     options = [field for name, field in fields(task).items() if name not in ("cell", "units", "weights")]
 
-    @with_options(options, task)
+    @with_options([*options, *machine_fields()], task)
     def command(model: Model, out: Out, config: Config = None, **given: Any) -> None:
         start_run(task, out, config, given | {"weights": model})
 
-    command.__doc__ = f"""Fine-tune on {task}; all else is as with `evergrad train {task}`.
+    command.__doc__ = f"""Fine-tune on {task}; all but the cell and its size is as with `evergrad train {task}`.
 
     Example: evergrad import {task} model.onnx{"" if task == "copy" else " --data FILE"} --out runs/{task}
     """

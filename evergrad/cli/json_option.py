@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from evergrad.cli.overwriting import check_may_replace
+
 JsonFile = Annotated[Path | None, typer.Option("--json", help="File to write the figures to as well.")]
 
 
 def check_json_file(path: Path | None) -> None:
-    """Refuses a place that cannot be written to, before anything is measured in vain."""
+    """Refuses a place that cannot be written to, or that has another's file, before anything is measured in vain."""
     from evergrad.checks import InputError
 
     if path is None:
@@ -23,10 +25,11 @@ def check_json_file(path: Path | None) -> None:
         raise InputError(f"--json {path}: {error.strerror}. Name a file that can be written.") from None
     if path.is_dir():
         raise InputError(f"--json {path}: this is a folder. Name a file in it.")
+    check_may_replace(path, "JSON", "--json")
 
 
 def write_json(path: Path | None, document: dict[str, Any]) -> None:
     from evergrad.files import write_whole
 
     if path is not None:
-        write_whole(path, json.dumps(document, indent=1) + "\n")
+        write_whole(path, json.dumps({"product": "evergrad"} | document, indent=1) + "\n")

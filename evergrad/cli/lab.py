@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from evergrad.cli.errors import explained
+from evergrad.cli.overwriting import check_may_replace
 
 lab_app = typer.Typer(
     no_args_is_help=True,
@@ -58,11 +59,10 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     from evergrad.lab.report import noise_of
     from evergrad.lab.summary import plot, table
     from evergrad.machine import machine
-    from evergrad.plots import check_may_write
 
     estimators = {name: subject.parse_estimator(name) for name in names}
-    check_may_write(out / "noise.png", "--out")
-    check_may_write(out / "noise.json", "--out")
+    check_may_replace(out / "noise.png", "PNG", "--out")
+    check_may_replace(out / "noise.json", "JSON", "--out")
     if run is None:
         chosen = subject.untrained(_settings(*untrained, seed), steps=steps, batch=batch)
     else:

@@ -1,7 +1,8 @@
 """`evergrad plan`: what a choice of estimator costs, before starting."""
 
 import re
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -33,19 +34,22 @@ def plan(
     """
     with explained():
         check_json_file(json_file)
-        import jax
         from rich import box
         from rich.console import Console
         from rich.table import Table
 
         import evergrad as eg
+        from evergrad.checks import refuse_unless
         from evergrad.names import refuse_unknown
 
         refuse_unknown("cell", cell, CELLS)
         budget = {"memory": _quantity(memory, _BYTES, "--memory", "8GB")}
         budget |= {"seconds": _quantity(time_per_step, _SECONDS, "--time-per-step", "5ms")}
-        network = getattr(eg, CELLS[cell])(inputs=inputs, units=units, key=jax.random.key(0))
-        found = eg.plan(network, batch=batch, outputs=outputs, **budget)
+        for name, size in (("units", units), ("inputs", inputs), ("outputs", outputs or 1), ("batch", batch)):
+            refuse_unless(size <= _LARGEST, f"--{name} {size}: more than {_LARGEST:,} cannot be planned for.")
+        found = _without_memory(
+            lambda key: getattr(eg, CELLS[cell])(inputs=inputs, units=units, key=key), batch, outputs, budget
+        )
         about = f"{CELLS[cell]}, {units} units, {inputs} inputs, {batch} streams"
         table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("estimator", "bias", "memory", "mult-adds", "step", "fits"):
@@ -70,6 +74,24 @@ def plan(
             raise eg.InputError(found.why)
 
 
+def _without_memory(make_cell: Callable[[Any], Any], batch: int, outputs: int | None, budget: dict[str, Any]) -> Any:
+    """The plan for a cell that is never made: only its shapes are looked at."""
+    import equinox as eqx
+    import jax
+
+    import evergrad as eg
+    from evergrad.planner import measured_rates
+
+    found, rates = [], measured_rates()
+
+    def look(key):
+        found.append(eg.plan(make_cell(key), batch=batch, outputs=outputs, rates=rates, **budget))
+
+    eqx.filter_eval_shape(look, jax.random.key(0))
+    return found[0]
+
+
+_LARGEST = 20_000
 _BYTES = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 

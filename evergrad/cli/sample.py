@@ -1,5 +1,6 @@
 """`evergrad sample RUN`."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -14,8 +15,13 @@ def sample(
     temperature: Annotated[
         float, typer.Option(help="0: always the likeliest symbol; 1: as the model believes.", min=0)
     ] = 1.0,
-    prompt: Annotated[str, typer.Option(help="What the text begins with.", show_default="a newline")] = "\n",
-    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0)] = 0,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="What the text begins with.", show_default="a newline, or the first character learned if there is none"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0, max=2**32 - 1)] = 0,
 ) -> None:
     """Let a model that was trained on text write.
 
@@ -25,4 +31,6 @@ def sample(
         from evergrad.training.evaluation import write
         from evergrad.training.folder import open_run
 
+        if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot show becomes a question mark
+            sys.stdout.reconfigure(errors="replace")
         print(write(open_run(run), prompt, length=length, temperature=temperature, seed=seed))

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from evergrad.cli.errors import explained
+from evergrad.cli.errors import explained, leave
+from evergrad.cli.overwriting import check_may_replace
 
 app = typer.Typer(help="Stream learners on data.", no_args_is_help=True)
 
@@ -38,9 +39,11 @@ def _bench(data, only, seeds, deep_river, out):
     import rich
 
     from evergrad.machine import processor
-    from evergrad.streams import bench as comparison, report, sets
+    from evergrad.streams import bench as comparison, sets
 
     chosen = list(sets.streams(data, only))
+    for name, kind in (("results.csv", "CSV"), ("summary.json", "JSON"), ("errors.png", "PNG")):
+        check_may_replace(out / name, kind, "--out")
     out.mkdir(parents=True, exist_ok=True)
     start, results = time.time(), []
     for stream in chosen:
@@ -49,15 +52,31 @@ def _bench(data, only, seeds, deep_river, out):
                 f"{result.stream}: {result.model}, seed {result.seed}: {result.error:.4f}, {result.median_ms:.3f} ms"
             )
             results.append(result)
+    failure = None
     if deep_river.exists():
-        results.extend(comparison.compare_deep_river(chosen, seeds, deep_river.absolute()))
+        try:
+            for result in comparison.compare_deep_river(chosen, seeds, deep_river.absolute()):
+                results.append(result)
+        except comparison.FailedRival as error:
+            failure = error
     else:
         rich.print(f"[yellow]deep-river is left out: there is no {deep_river}. `make bench-streams` makes it.")
+    _write(results, chosen, out, {"seeds": seeds, "processor": processor(), "seconds": round(time.time() - start)})
+    if failure is not None:
+        leave(str(failure), 1)
+
+
+def _write(results, chosen, out, settings):
+    import rich
+
+    from evergrad.streams import bench as comparison, report
+
     rows = comparison.summary(results)
     rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
     comparison.write_csv(results, out / "results.csv")
-    settings = {"seeds": seeds, "processor": processor(), "seconds": round(time.time() - start)}
-    (out / "summary.json").write_text(json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n")
+    (out / "summary.json").write_text(
+        json.dumps({"product": "evergrad", "settings": settings, "rows": rows}, indent=1) + "\n"
+    )
     report.plot(rows, out / "errors.png")
     rich.print(report.table(rows))
     rich.print(settings)

@@ -1,5 +1,7 @@
 """`evergrad train copy|text|series`."""
 
+import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +10,7 @@ import typer
 from evergrad.cli.errors import explained, leave_by_signal, together
 from evergrad.cli.options import with_options
 from evergrad.training.machine_options import machine_fields
-from evergrad.training.settings import fields
+from evergrad.training.settings import Settings, fields
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it must be new or empty.", metavar="RUN")]
 Config = Annotated[
@@ -31,10 +33,16 @@ def start_run(task: str, out: Path, config: Path | None, given: dict[str, Any]) 
         from evergrad.training.run import train
 
         machines, given = take_machines(given)
-        settings = resolve(task, given, config)
+        settings = _wherever(resolve(task, given, config))
         with together(machines) as team:
             stopped = train(settings, out, Console(quiet=not team.is_first), machines, team)
     leave_by_signal(stopped)
+
+
+def _wherever(settings: Settings) -> Settings:
+    """With whole paths, so that the run can be resumed from any folder."""
+    files = {name: getattr(settings, name) for name in ("data", "valid", "test", "weights")}
+    return dataclasses.replace(settings, **{name: os.path.abspath(file) for name, file in files.items() if file})
 
 
 @train_app.command()

@@ -19,6 +19,10 @@ WARM = 100  # samples left out of the times: they hold what is compiled once
 DEEP_RIVER = "deep-river LSTM"
 
 
+class FailedRival(RuntimeError):
+    """What we are compared with could not be run; the message says why and what to do."""
+
+
 @dataclass(frozen=True)
 class Result:
     """One model with one seed on one stream. An error is a mean absolute one, or a share of wrong labels."""
@@ -72,9 +76,19 @@ def compare_deep_river(streams: list[Stream], seeds: int, python: Path):
         given.write_text(json.dumps(content))
         for seed in range(seeds):
             files = deep_river_run_path(), given, found, validate.__file__
-            subprocess.run([python, *files, str(seed)], check=True)
+            _run_rival([python, *files, str(seed)])
             for stream, got in zip(streams, json.loads(found.read_text()), strict=True):
                 yield _row(stream, DEEP_RIVER, seed, got["error"], got["seconds"], got["bytes"])
+
+
+def _run_rival(words: list) -> None:
+    try:
+        subprocess.run(words, check=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise FailedRival(
+            f"deep-river failed ({error}): results without it, or with the seeds before, are written. Mend its "
+            "environment (`make bench-streams` makes one), or leave it out with --deep-river none."
+        ) from None
 
 
 def deep_river_run_path() -> Path:

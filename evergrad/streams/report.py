@@ -25,10 +25,9 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Errors relative to persistence, a panel a stream."""
-    import matplotlib
-
-    matplotlib.use("agg")
     import matplotlib.pyplot as plt
+
+    from evergrad.plots import save
 
     streams = list(dict.fromkeys(row["stream"] for row in rows))
     figure, axes = plt.subplots(1, len(streams), figsize=(2.6 * len(streams) + 2.2, 3.2), sharey=True, squeeze=False)
@@ -50,5 +49,4 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     axes[0][0].set_yticks(range(len(models)), models, fontsize=8)
     figure.supxlabel("error / error of persistence (cut at 3)", fontsize=9)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    save(figure, path)

@@ -8,7 +8,8 @@ weights that learned from targets up to t, and nothing later.
 
 **Scale.** Inputs are (x − mean) / deviation with the mean and deviation of rows 0…t; a target is what row t differs
 from row t − h, in units of the root mean square of such differences up to row t − h. A network that says 0 thus
-forecasts persistence. Both are held within ±10, so that a freak value cannot throw the weights; scores are in the
+forecasts persistence. Until the first such difference is known there is no unit: the forecast is persistence, whatever
+the network says, and nothing is learned. Both are held within ±10, so that a freak value cannot throw the weights; scores are in the
 data's own units.
 """
 
@@ -27,6 +28,7 @@ from evergrad.placing import along, everywhere
 from evergrad.tasks.base import Data, Source
 
 FARTHEST = 10.0
+_LARGEST_SINGLE, _LARGEST_DOUBLE = 1e30, 1e150  # of differences: their sums, and in float64 their squares, are finite
 
 
 class SeriesPosition(eqx.Module):
@@ -41,7 +43,7 @@ class Series(Source):
     """B streams, one for each of B equal stretches of the rows; `targets` are the columns to forecast.
 
     Made from `values` [rows, columns], NaN where missing: a missing input is taken as the last one known, and a stream
-    with a missing target learns nothing at that step. A stream's numbers are kept as differences from its first ones,
+    with a missing target learns nothing at that step. Scores are made of differences that are taken in double precision,
     so that single precision suffices for a column of large numbers that change little.
     """
 
@@ -49,8 +51,7 @@ class Series(Source):
     inputs: Float[Array, "L B columns"]
     targets: Float[Array, "L B outputs"]
     weight: Float[Array, "L B"]
-    actual: Float[Array, "L B outputs"]
-    guesses: Float[Array, "L B 2 outputs"]  # persistence and seasonal
+    changes: Float[Array, "L B 2 outputs"]  # what came, less the guesses of persistence and season
     unit: Float[Array, "L B outputs"]  # of the network's output
     scored: Bool[Array, "L B outputs"]
 
@@ -66,24 +67,23 @@ class Series(Source):
         call = f"Series(batch={batch}, ahead={ahead}, period={period})"
         whole_number(ahead, 1, call, "ahead", "the number of rows from what is known to what is forecast")
         length = _check_length(call, len(values), batch, ahead, period)
-        lanes = values[: length * batch].reshape(batch, length, -1).transpose(1, 0, 2)
-        lanes = lanes - _first_known(lanes)
-        filled = _last_known(lanes)
-        chosen, known = filled[..., targets], ~np.isnan(lanes[..., targets])
+        levels = values[: length * batch].reshape(batch, length, -1).transpose(1, 0, 2)
+        lanes = levels - _first_known(levels)
+        _check_sizes(lanes)
+        chosen, known = _last_known(levels[..., targets]), ~np.isnan(levels[..., targets])
         base = _later(chosen, ahead)
         lag = ahead if period is None else period * -(-ahead // period)
-        guesses = np.stack([base, _later(chosen, lag)], axis=2)
+        changes = np.stack([chosen - base, chosen - _later(chosen, lag)], axis=2)
         differences = np.where(known & _later(_ever(known), ahead, False), chosen - base, np.nan)
         unit = _later(_running(differences**2) ** 0.5, ahead)
-        unit = np.where(unit > 0, unit, 1)
         usable = ~np.isnan(differences)
         dtype = jnp.result_type(float)
         as_array = lambda a: jnp.asarray(np.nan_to_num(a), dtype)  # noqa: E731
         self.ahead = ahead
-        self.inputs = as_array(standardised(lanes, filled))
-        self.targets = as_array(np.clip((chosen - base) / unit, -FARTHEST, FARTHEST))
-        self.weight = as_array(usable.all(axis=-1).astype(float))
-        self.actual, self.guesses, self.unit = as_array(chosen), as_array(guesses), as_array(unit)
+        self.inputs = as_array(standardised(lanes, _last_known(lanes)))
+        self.targets = as_array(_in_units(chosen - base, unit))
+        self.weight = as_array((usable.all(axis=-1) & (unit > 0).any(axis=-1)).astype(float))
+        self.changes, self.unit = as_array(changes), as_array(unit)
         self.scored = jnp.asarray(usable & (np.arange(length) >= lag)[:, None, None])
 
     @property
@@ -114,9 +114,9 @@ class Series(Source):
         hidden, forecast = self._forecast(position, model, t)
         # what is forecast from row t − 1 falls due at t − 1 + ahead, the place that came up before this step's
         waiting = position.waiting.at[(t - 1) % self.ahead].set(forecast)
-        ours = self.guesses[t, :, 0] + self.unit[t] * waiting[t % self.ahead]
-        guesses = jnp.concatenate([ours[:, None], self.guesses[t]], axis=1)
-        errors = jnp.where(self.scored[t][:, None], jnp.abs(guesses - self.actual[t][:, None]), 0).sum(axis=0)
+        ours = self.changes[t, :, 0] - self.unit[t] * waiting[t % self.ahead]
+        missed = jnp.abs(jnp.concatenate([ours[:, None], self.changes[t]], axis=1))
+        errors = jnp.where(self.scored[t][:, None], missed, 0).sum(axis=0)
         counted = jnp.asarray(self.scored[t].sum(axis=0), errors.dtype)
         errors, counted = across.total((errors, counted))
         return SeriesPosition(position.time, hidden, waiting, position.counted + counted, position.errors + errors)
@@ -154,6 +154,12 @@ def _running(a):
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
+def _in_units(differences, unit):
+    """Within ±10 of a unit; 0 where there is none yet."""
+    there = unit > 0
+    return np.where(there, np.clip(differences / np.where(there, unit, 1), -FARTHEST, FARTHEST), 0)
+
+
 def _ever(known):
     return np.maximum.accumulate(known, axis=0)
 
@@ -175,6 +181,18 @@ def _later(a, steps, nothing=np.nan):
     moved = np.full_like(a, nothing)
     moved[steps:] = a[: len(a) - steps]
     return moved
+
+
+def _check_sizes(lanes):
+    """Refuses numbers whose differences, or sums of them, would be infinite."""
+    single = jnp.result_type(float) == jnp.float32
+    largest, bound = float(np.nanmax(np.abs(lanes), initial=0)), _LARGEST_SINGLE if single else _LARGEST_DOUBLE
+    advice = ", or --precision float64" if single else ""
+    refuse_unless(
+        largest <= bound,
+        f"the series has numbers that differ by {largest:.3g}, and more than {bound:g} cannot be reckoned with: use a "
+        f"larger unit{advice}.",
+    )
 
 
 def _check_length(call, rows, batch, ahead, period):

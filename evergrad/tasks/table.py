@@ -1,12 +1,13 @@
 """Columns of numbers from a CSV or Parquet file, read with errors that name the file, the line and the column."""
 
 import csv
+import dataclasses
 import gzip
 import io
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ class Table:
     columns: tuple[Sequence, ...]
     where: Callable[[int], str]
     parse: Callable[[object], float]
+    fixed: bool = False  # a run has chosen the columns before, so that it is of no use to advise others
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,13 @@ class Columns:
     values: Float[np.ndarray, "rows columns"]
 
 
-def read_columns(path: Path, names: Sequence[str] | None, time: str | None, *, missing: bool) -> Columns:
-    """The named columns, or all but the time stamps; `missing` says whether cells may be."""
+def read_columns(
+    path: Path, names: Sequence[str] | None, time: str | None, *, missing: bool, fixed: bool = False
+) -> Columns:
+    """The named columns, or all but the time stamps; `missing` says whether cells may be, and `fixed` whether the
+    columns can be chosen no more."""
     table = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    table = dataclasses.replace(table, fixed=fixed)
     time = _check_time(table, time)
     for name in names or ():
         refuse_unknown("column", name, table.names, f"{path} has")
@@ -49,7 +55,7 @@ def read_columns(path: Path, names: Sequence[str] | None, time: str | None, *, m
     chosen = tuple(names) if names else tuple(name for name in table.names if name != time)
     refuse_unless(len(chosen) > 0, f"{path} has no column of numbers beside the time stamps.")
     values = np.stack([_numbers(table, name, missing) for name in chosen], axis=1)
-    _check_constant(path, chosen, values)
+    _check_constant(table, chosen, values)
     return Columns(chosen, values)
 
 
@@ -122,8 +128,8 @@ def _read_parquet(path: Path) -> Table:
         ) from None
     try:
         table = parquet.read_table(io.BytesIO(read_file(path)))
-    except pyarrow.ArrowInvalid as error:
-        raise InputError(f"{path} is no Parquet file ({error}): write it again, or give a CSV.") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} is no whole Parquet file ({error}): write it again, or give a CSV.") from None
     refuse_unless(table.num_rows > 0, f"{path} has no rows: there is nothing to forecast.")
     columns = tuple(column.to_pylist() for column in table.columns)
     return Table(path, tuple(table.column_names), columns, lambda row: f"{path}, row {row + 1}", float)
@@ -137,9 +143,9 @@ def _numbers(table: Table, name: str, missing: bool) -> Float[np.ndarray, " rows
             numbers[row] = _number(table, name, row, cell)
     absent = np.flatnonzero(np.isnan(numbers))
     if len(absent) and not missing:
+        advice = "" if table.fixed else ", or use --missing skip: a step whose target is missing then teaches nothing"
         raise InputError(
-            f"{table.where(absent[0])}, column {name}: the cell is missing (one of {len(absent)}). Fill it, or use "
-            "--missing skip: a step whose target is missing then teaches nothing."
+            f"{table.where(absent[0])}, column {name}: the cell is missing (one of {len(absent)}). Fill it{advice}."
         )
     return numbers
 
@@ -148,10 +154,8 @@ def _number(table, name, row, cell):
     try:
         number = table.parse(cell)
     except (ValueError, TypeError):
-        raise InputError(
-            f"{table.where(row)}, column {name}: {cell!r} is not a number. Mend it, or choose other columns with "
-            f"--columns ({', '.join(table.names)})."
-        ) from None
+        advice = "" if table.fixed else f", or choose other columns with --columns ({', '.join(table.names)})"
+        raise InputError(f"{table.where(row)}, column {name}: {cell!r} is not a number. Mend it{advice}.") from None
     if np.isinf(number):
         raise InputError(f"{table.where(row)}, column {name}: {cell!r} is infinite: mend it or leave the cell empty.")
     return number
@@ -191,6 +195,8 @@ def _comparable(before, now):
 def _stamp(table, time, row, cell):
     if isinstance(cell, datetime | int | float):
         return cell
+    if isinstance(cell, date):
+        return datetime(cell.year, cell.month, cell.day)
     try:
         return table.parse(cell)
     except (ValueError, TypeError):
@@ -203,12 +209,14 @@ def _stamp(table, time, row, cell):
         ) from None
 
 
-def _check_constant(path, names, values):
+def _check_constant(table, names, values):
+    path, advice = table.path, "give data where it changes" if table.fixed else "leave it out with --columns"
+    refuse_unless(len(values) > 1, f"{path} has one row: there is nothing to forecast.")
     for name, column in zip(names, values.T, strict=True):
         known = column[~np.isnan(column)]
-        refuse_unless(len(known) > 0, f"{path}, column {name} has no numbers at all: leave it out with --columns.")
+        refuse_unless(len(known) > 0, f"{path}, column {name} has no numbers at all: {advice}.")
         refuse_unless(
             bool(np.any(known != known[0])),
             f"{path}, column {name} is {known[0]:g} in every row, so there is nothing to forecast or to learn from: "
-            "leave it out with --columns.",
+            f"{advice}.",
         )

@@ -41,12 +41,15 @@ def set_precision(settings: Settings) -> None:
     jax.config.update("jax_enable_x64", settings.precision == "float64")
 
 
-def make_job(settings: Settings, mesh: jax.sharding.Mesh | None = None, *, fresh: bool = False) -> Job:
+def make_job(
+    settings: Settings, mesh: jax.sharding.Mesh | None = None, *, fresh: bool = False, symbols: str | None = None
+) -> Job:
     """Refuses, before anything is written, what cannot be run. A `fresh` run starts from the weights of a file, if the
-    settings name one; later all weights come from checkpoints, and the file need not be there any more.
+    settings name one; later all weights come from checkpoints, and the file need not be there any more. `symbols` are
+    those that a run on a text began with.
     """
     set_precision(settings)
-    task = make_task(settings)
+    task = make_task(settings, symbols)
     model_key, _, _ = _keys(settings)
     cell_key, readout_key = jax.random.split(model_key)
     cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key)

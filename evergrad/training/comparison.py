@@ -53,7 +53,8 @@ def table(runs: Sequence[tuple[str, Folder]]) -> Table:
         made.add_column(title, justify="left" if title in ("run", "cell", "estimator") else "right")
     for name, folder in runs:
         s, last, speed = folder.settings, summary(folder), rows(folder.speed)
-        rate = sum(r["steps_per_second"] * r["seconds"] for r in speed) / sum(r["seconds"] for r in speed)
+        seconds = sum(r["seconds"] for r in speed)
+        rate = sum(r["steps_per_second"] * r["seconds"] for r in speed) / seconds if seconds else None
         figures = [_shown(last.get(figure)) for figure in ("loss", *_FIGURES[task])]
         cells = (
             f"{s.cell} {s.units}",
@@ -61,7 +62,7 @@ def table(runs: Sequence[tuple[str, Folder]]) -> Table:
             str(s.batch),
             f"{last['step']:,}",
             *figures,
-            f"{rate:,.0f}",
+            "–" if rate is None else f"{rate:,.0f}",
         )
         made.add_row(name, *cells)
     return made

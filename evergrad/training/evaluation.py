@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 import evergrad as eg
-from evergrad.checks import refuse_unless
+from evergrad.checks import InputError, refuse_unless
 from evergrad.model import Model
 from evergrad.tasks.reading import Text, encode, read_text
 from evergrad.tasks.text import bits_per_symbol, sample
@@ -25,13 +25,13 @@ def _complain(text: str) -> None:
 
 
 def evaluate(folder: Folder, data: Path | None, *, steps: int) -> dict[str, Any]:
-    job, progress = load(folder, _complain)
+    job, progress = load(folder, _complain, with_data=data is None)
     result = {"step": progress.step}
     model, task = progress.state.model, job.task
     if isinstance(task, TextTask):
         return result | _text(model, task, data)
     if isinstance(task, SeriesTask):
-        return result | _series(folder, model, data)
+        return result | _series(folder, model, task, data)
     refuse_unless(data is None, "the copy task makes its own strings: leave --data out.")
     return result | _copy(folder, model, int(progress.position.length), steps)
 
@@ -44,13 +44,10 @@ def _text(model: Model, task: TextTask, data: Path | None) -> dict[str, Any]:
     return {"data": str(data), "bpc": bits_per_symbol(model, encode(text, task.symbols))}
 
 
-def _series(folder: Folder, model: Model, data: Path | None) -> dict[str, Any]:
+def _series(folder: Folder, model: Model, own: SeriesTask, data: Path | None) -> dict[str, Any]:
+    """On the columns of the run's `own` task, found by name in other data."""
     changes = {"batch": 1, "steps": None} if data is None else {"batch": 1, "steps": None, "data": str(data)}
-    task = SeriesTask(dataclasses.replace(folder.settings, **changes))
-    refuse_unless(
-        task.inputs == model.cell.inputs,
-        f"the model reads {model.cell.inputs} columns, and {data} gives {task.inputs}: choose them when training.",
-    )
+    task = SeriesTask(dataclasses.replace(folder.settings, **changes), columns=own.columns)
     figures = _frozen(model, task, 1, task.steps, seed=0)
     return {"data": str(data or folder.settings.data)} | figures
 
@@ -69,15 +66,17 @@ def _frozen(model: Model, task: Task, batch: int, steps: int, *, seed: int) -> d
     return task.figures(position, float(np.asarray(losses, np.float64).mean()), steps)
 
 
-def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed: int) -> str:
+def write(folder: Folder, prompt: str | None, *, length: int, temperature: float, seed: int) -> str:
     """The prompt and what the model makes of it."""
     refuse_unless(
         folder.settings.task == "text", f"{folder.path} learned {folder.settings.task}, and only text can be sampled."
     )
+    prompt = _usual_prompt(folder.symbols) if prompt is None else prompt
     refuse_unless(len(prompt) > 0, "--prompt is empty: give at least one character to begin with.")
-    job, progress = load(folder, _complain)
-    symbols = job.task.symbols
-    ids = encode(Text("--prompt", prompt if symbols is not None else prompt.encode()), symbols)
+    raw = prompt.encode("utf-8", "surrogateescape")  # the bytes of the command line
+    _, progress = load(folder, _complain)
+    symbols = folder.symbols
+    ids = encode(Text("--prompt", raw if symbols is None else _as_text(raw)), symbols)
     drawn = sample(
         progress.state.model,
         jnp.asarray(ids, jnp.int32),
@@ -86,7 +85,17 @@ def write(folder: Folder, prompt: str, *, length: int, temperature: float, seed:
         jax.random.key(seed),
     )
     drawn = np.asarray(drawn)
-    written = (
-        bytes(drawn.tolist()).decode("utf-8", "replace") if symbols is None else "".join(symbols[i] for i in drawn)
-    )
-    return prompt + written
+    if symbols is None:
+        return (raw + bytes(drawn.tolist())).decode("utf-8", "replace")
+    return prompt + "".join(symbols[i] for i in drawn)
+
+
+def _usual_prompt(symbols: str | None) -> str:
+    return "\n" if symbols is None or "\n" in symbols else symbols[0]
+
+
+def _as_text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise InputError("--prompt is not UTF-8 text, and the run learned characters: give it in UTF-8.") from None

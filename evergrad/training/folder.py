@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 import evergrad
 from evergrad.checks import InputError, refuse_unless
 from evergrad.files import write_whole
-from evergrad.training.settings import Settings
+from evergrad.names import refuse_unknown
+from evergrad.training.resolve import checked
+from evergrad.training.settings import TASKS, Settings, fields
 
 FORMAT = 1
 _SETTINGS, _LOCK = "settings.json", "lock"
@@ -133,13 +136,28 @@ def open_run(path: Path) -> Folder:
             f"{path} was written by evergrad {document['version']} in format {document['format']}; this is "
             f"{evergrad.__version__}, which reads up to {FORMAT}: install a newer version.",
         )
-        return Folder(path, Settings(**document["settings"]), document["fingerprints"], document["symbols"])
+        settings = _checked(document["settings"], path / _SETTINGS)
+        return Folder(path, settings, document["fingerprints"], document["symbols"])
     except FileNotFoundError:
         raise InputError(f"{path} is no run of evergrad: it has no {_SETTINGS}.") from None
     except OSError as error:
         raise InputError(f"{path / _SETTINGS} cannot be read ({error.strerror}).") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path / _SETTINGS} is damaged ({error}): put it back as it was, or start anew.") from None
+
+
+def _checked(stored: dict[str, Any], place: Path) -> Settings:
+    """Settings as they were written, refused where an option could never have such a value."""
+    settings = Settings(**stored)
+    refuse_unknown(f"task in {place}", settings.task, TASKS, "tasks are")
+    for name, field in fields(settings.task).items():
+        value = stored.get(name)
+        if value is not None:
+            checked(field, value, f"{place}, {name}", stored=True)
+        else:
+            needed = name in stored and (name == "steps" or type(None) not in typing.get_args(field.type))
+            refuse_unless(not needed, f"{place}, {name} is null: put back what it was.")
+    return settings
 
 
 def _document(folder: Folder) -> str:
@@ -164,16 +182,20 @@ def check_unchanged(folder: Folder, now: dict[str, str]) -> None:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a file of JSON objects; a last one that was cut off is left out."""
+    """The complete lines of a file of reports; a last one that was cut off is left out."""
     if not path.exists():
         return []
     found = []
-    for line in path.read_text("utf-8").splitlines(keepends=True):
+    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(keepends=True), 1):
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             break
         if not line.endswith("\n"):
             break
+        refuse_unless(
+            isinstance(row, dict) and isinstance(row.get("step"), int),
+            f"{path}, line {number} is no report of evergrad: take that line out.",
+        )
         found.append(row)
     return found

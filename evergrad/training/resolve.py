@@ -6,7 +6,7 @@ from typing import Any
 
 from evergrad.checks import InputError, refuse_unless
 from evergrad.names import refuse_unknown
-from evergrad.training.settings import ESTIMATORS, Settings, default, fields, flag
+from evergrad.training.settings import ESTIMATORS, Settings, default, fields, flag, split_names
 
 
 def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Settings:
@@ -20,6 +20,9 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
             source = f"{flag(name)}" if name in said or config is None else f"{config}, {name}"
             chosen[name] = checked(options[name], value, source)
     _check_parameters(chosen, {*from_file, *said})
+    targets = split_names(chosen.get("targets")) or []
+    for name in targets:
+        refuse_unless(targets.count(name) == 1, f"--targets has {name} twice: name each column once.")
     if chosen["weights"] is not None:
         chosen |= _decided_by_weights(chosen, {*from_file, *said})
     if chosen.get("reset_every") is not None and "reset_probability" not in {*from_file, *said}:
@@ -29,8 +32,8 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
     return Settings(task=task, **chosen)
 
 
-def checked(field: Any, value: Any, source: str) -> Any:
-    """The value in the field's kind, refused where it cannot be."""
+def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any:
+    """The value in the field's kind, refused where it cannot be. What is `stored` may be larger than is allowed now."""
     about = field.metadata
     kind = about["kind"]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -41,7 +44,7 @@ def checked(field: Any, value: Any, source: str) -> Any:
     )
     if about["choices"]:
         refuse_unknown(f"value of {source}", value, about["choices"], "choose one of")
-    lowest, highest, above = about["at_least"], about["at_most"], about["above"]
+    lowest, highest, above = about["at_least"], None if stored else about["at_most"], about["above"]
     refuse_unless(lowest is None or value >= lowest, f"{source} is {value}, but must be {lowest} or more.")
     refuse_unless(highest is None or value <= highest, f"{source} is {value}, but must be {highest} or less.")
     refuse_unless(above is None or value > above, f"{source} is {value}, but must be above {above}.")

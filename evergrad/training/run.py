@@ -60,9 +60,12 @@ def resume(
         return _go(changed or dataclasses.replace(folder, settings=job.settings), job, console, team, resumed=True)
 
 
-def load(folder: Folder, complain=lambda text: None) -> tuple[Job, Progress]:
-    """The run as of its last good checkpoint, for reading only."""
-    job = make_job(folder.settings)
+def load(folder: Folder, complain=lambda text: None, *, with_data: bool = True) -> tuple[Job, Progress]:
+    """The run as of its last good checkpoint, for reading only; `with_data` says whether its data matter too, which
+    must then be what they were."""
+    job = make_job(folder.settings, symbols=folder.symbols)
+    if with_data:
+        check_unchanged(folder, job.task.fingerprints)
     refuse_unless(folder.checkpoints.is_dir(), f"{folder.path} has no checkpoint yet: let it run for a while.")
     checkpoints = Checkpoints(folder.checkpoints, read_only=True)
     progress = _restored(job, checkpoints, complain)

@@ -55,6 +55,7 @@ def option(
 
 _MODEL, _ESTIMATOR, _LEARNING, _TASK, _RUN = "Model", "Estimator", "Learning", "Task", "Run"
 _PARAMETER = "the estimator's own"
+_LONGEST, _RAREST = 100_000_000, 1_000_000_000  # what is counted in 32 bits, with room for sums
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,12 +119,18 @@ class Settings:
     seed: int = option(0, int, "Seed of everything random.", group=_LEARNING, at_least=0, at_most=2**32 - 1)
     precision: str = option("float32", str, "Of all numbers.", group=_LEARNING, choices=("float32", "float64"))
 
-    length: int | None = option(1, int, "First string length.", group=_TASK, tasks=("copy",), at_least=1)
+    length: int | None = option(
+        1, int, "First string length.", group=_TASK, tasks=("copy",), at_least=1, at_most=_LONGEST
+    )
     threshold: float | None = option(
         0.15, float, "Bits per symbol below which strings grow.", group=_TASK, tasks=("copy",), above=0
     )
-    jitter: int | None = option(5, int, "Lengths to draw from.", group=_TASK, tasks=("copy",), at_least=1)
-    longest: int | None = option(256, int, "Length at which growth ends.", group=_TASK, tasks=("copy",), at_least=1)
+    jitter: int | None = option(
+        5, int, "Lengths to draw from.", group=_TASK, tasks=("copy",), at_least=1, at_most=_LONGEST
+    )
+    longest: int | None = option(
+        256, int, "Length at which growth ends.", group=_TASK, tasks=("copy",), at_least=1, at_most=_LONGEST
+    )
 
     data: str | None = option(
         None,
@@ -174,7 +181,7 @@ class Settings:
         choices=("refuse", "skip"),
     )
 
-    report: int = option(1000, int, "Steps from one report to the next.", group=_RUN, at_least=1)
+    report: int = option(1000, int, "Steps from one report to the next.", group=_RUN, at_least=1, at_most=_RAREST)
     checkpoint_every: int | None = option(
         None, int, "Steps from one checkpoint to the next.", group=_RUN, at_least=1, otherwise="by time", resumable=True
     )

@@ -3,6 +3,7 @@
 import abc
 import hashlib
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,7 +35,9 @@ class Task(abc.ABC):
     unit: ClassVar[str] = "bits/symbol"
     scale: ClassVar[float] = 1 / math.log(2)  # from the readout's loss to that unit
     figure: ClassVar[str]  # the name in a report of what the run is about
-    explosive: float  # a loss that no sane model has: ten times that of knowing nothing
+    explosive: (
+        float  # a loss that no sane model has: ten times that of knowing nothing, or the most that saying 0 can cost
+    )
 
     @abc.abstractmethod
     def readout(self, units: int, key: jax.Array) -> Readout: ...
@@ -62,7 +65,7 @@ class Task(abc.ABC):
 class CopyTask(Task):
     figure = "length"
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, symbols: str | None = None):
         options = {name: getattr(settings, name) for name in ("length", "threshold", "jitter", "longest")}
         self.source = Copy(**options)
         self.inputs, self.fingerprints, self.explosive = SYMBOLS, {}, 10 * math.log2(SYMBOLS)
@@ -83,9 +86,9 @@ class CopyTask(Task):
 class TextTask(Task):
     figure = "valid_bpc"
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, symbols: str | None = None):
         parts = read_parts(settings.data, settings.valid, settings.test, as_bytes=settings.bytes)
-        self.symbols = symbols_of(parts[0])
+        self.symbols = symbols_of(parts[0]) if symbols is None else symbols
         train, self.valid, self.test = (self._encoded(part) for part in parts)
         self.inputs = 256 if self.symbols is None else len(self.symbols)
         refuse_unless(
@@ -126,11 +129,19 @@ class TextTask(Task):
 class SeriesTask(Task):
     figure, unit, scale = "error", "squared error", 1.0
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, symbols: str | None = None, columns: Sequence[str] | None = None):
+        """`columns` are those of a run that is looked at again, in the order in which its model reads them."""
         if settings.data is None:
             raise InputError("a series needs a file: --data FILE.csv (or .parquet).")
         path = Path(settings.data)
-        columns = read_columns(path, split_names(settings.columns), settings.time, missing=settings.missing == "skip")
+        columns = read_columns(
+            path,
+            columns or split_names(settings.columns),
+            settings.time,
+            missing=settings.missing == "skip",
+            fixed=columns is not None,
+        )
+        self.columns = columns.names
         self.names = split_names(settings.targets) or list(columns.names)
         for name in self.names:
             refuse_unknown("column of --targets", name, columns.names, f"those read from {path} are")
@@ -180,5 +191,6 @@ class SeriesTask(Task):
 _TASKS = {"copy": CopyTask, "text": TextTask, "series": SeriesTask}
 
 
-def make_task(settings: Settings) -> Task:
-    return _TASKS[settings.task](settings)
+def make_task(settings: Settings, symbols: str | None = None) -> Task:
+    """The task of a run; `symbols` of a text, where they are known already, keep their numbers whatever the file has."""
+    return _TASKS[settings.task](settings, symbols)
