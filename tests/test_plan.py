@@ -102,7 +102,8 @@ def test_the_command(tmp_path):
         ("--memory", "8 apples"): "such as 8GB",
         ("--time-per-step", "fast"): "such as 5ms",
         ("--memory", "10B"): "nothing fits",
-        ("--units", "1000000000"): "more than 20,000 cannot be planned for",
+        ("--units", "1000000000"): "more than 1,000,000 cannot be planned for",
+        ("--units", "100000"): "weights a gate cannot be planned for",
         ("--outputs", "0"): "whole number >= 1",
         ("--cell", "lsmt"): 'Did you mean "lstm"',
     }.items():

@@ -39,14 +39,12 @@ def plan(
         from rich.table import Table
 
         import evergrad as eg
-        from evergrad.checks import refuse_unless
         from evergrad.names import refuse_unknown
 
         refuse_unknown("cell", cell, CELLS)
         budget = {"memory": _quantity(memory, _BYTES, "--memory", "8GB")}
         budget |= {"seconds": _quantity(time_per_step, _SECONDS, "--time-per-step", "5ms")}
-        for name, size in (("units", units), ("inputs", inputs), ("outputs", outputs or 1), ("batch", batch)):
-            refuse_unless(size <= _LARGEST, f"--{name} {size}: more than {_LARGEST:,} cannot be planned for.")
+        _check_sizes(units=units, inputs=inputs, outputs=outputs or 1, batch=batch)
         found = _without_memory(
             lambda key: getattr(eg, CELLS[cell])(inputs=inputs, units=units, key=key), batch, outputs, budget
         )
@@ -74,6 +72,20 @@ def plan(
             raise eg.InputError(found.why)
 
 
+def _check_sizes(**sizes: int) -> None:
+    """Refuses what no machine could hold, and what would take long even to look at."""
+    from evergrad.checks import refuse_unless
+
+    for name, size in sizes.items():
+        refuse_unless(size <= _LARGEST, f"--{name} {size}: more than {_LARGEST:,} cannot be planned for.")
+    weights = sizes["units"] * (sizes["units"] + sizes["inputs"])
+    refuse_unless(
+        weights <= _MOST_WEIGHTS,
+        f"--units {sizes['units']} --inputs {sizes['inputs']}: {weights:,} weights a gate cannot be planned for, only up "
+        f"to {_MOST_WEIGHTS:,}.",
+    )
+
+
 def _without_memory(make_cell: Callable[[Any], Any], batch: int, outputs: int | None, budget: dict[str, Any]) -> Any:
     """The plan for a cell that is never made: only its shapes are looked at."""
     import equinox as eqx
@@ -91,7 +103,7 @@ def _without_memory(make_cell: Callable[[Any], Any], batch: int, outputs: int | 
     return found[0]
 
 
-_LARGEST = 20_000
+_LARGEST, _MOST_WEIGHTS = 1_000_000, 200_000_000
 _BYTES = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
