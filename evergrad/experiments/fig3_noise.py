@@ -246,7 +246,9 @@ def _whatever_the_size(found, label, networks):
 
 
 def _too_young(found, key):
-    """In words, where a network has learned too little for the paper's claim to be about it; else nothing."""
+    """In words, where a network of 512 units has learned too little for the paper's claims about it; else nothing."""
+    if not key.startswith("figA6"):
+        return ""
     length, trained = found[key]["learned"], found[key]["trained"]
     if "copy" in PANELS[key][0]:
         return f": only length {length:g} of {STRINGS}" if length < STRINGS / 2 else ""
@@ -285,7 +287,7 @@ def _above(found, key, what, said, one, two):
     first, second = _cosines(found, (key, one), (key, two))
     if first == second:
         return Claim(what, said, f"{first:.4f}, both", OPEN)
-    young = _too_young(found, key) if key == "figA6-copy" else ""
+    young = _too_young(found, key) if said != NEW else ""
     return Claim(what, said, f"{first:.4f} against {second:.4f}{young}", OPEN if young else judged(first > second))
 
 
