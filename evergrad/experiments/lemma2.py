@@ -98,7 +98,7 @@ def _figure(n, variance, term):
 
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
     axes.loglog(n, variance, marker="o", label="variance of Xₙ (squared norm)", **line_style(0))
-    axes.loglog(n, variance[0] / n**2.0, color="0.75", linewidth=5, label="the first one / n²")
+    axes.loglog(n, variance[0] / n**2.0, color="0.75", linewidth=5, zorder=1, label="the first one / n²")
     axes.loglog(n, term, marker="s", label="norm of one of its two terms", **line_style(1))
     axes.set_xlabel("n, the place in the sequence")
     axes.set_ylabel("squared norm, norm (no unit)")

@@ -16,7 +16,7 @@ def learning_curves(
 ) -> Any:
     """Mean over the seeds and the band from the lowest to the highest; the authors' runs, thin and grey, behind.
 
-    The line of a best rate has its estimator's colour, broken and with hollow marks. With `log`, steps are logarithmic.
+    The line of a best rate has its estimator's colour, thin and with hollow marks. With `log`, steps are logarithmic.
     """
     figure, axes = plt.subplots(figsize=(8, 5.4), layout="constrained")
     lengths = all(line["task"] == "copy" for line in result.lines())
@@ -30,7 +30,8 @@ def learning_curves(
     own = [each for each in result.labels() if not is_best(each)]
     for i, line in enumerate(result.lines()):
         style = line_style(own.index(estimator_of(line["label"])) if estimator_of(line["label"]) in own else i)
-        style |= {"linestyle": "--", "markerfacecolor": "white"} if is_best(line["label"]) else {"linestyle": "-"}
+        thin = {"linestyle": "-", "linewidth": 1.0, "markerfacecolor": "white"}
+        style |= thin if is_best(line["label"]) else {"linewidth": 1.8}
         draw_line(axes, label(line), result.curves(line), style | {"marker": marker(i), "drawstyle": drawn})
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -61,7 +62,7 @@ def draw_line(axes: Any, name: str, curves: list[Curve], style: dict[str, Any]) 
     steps, values = steps[known], values[:, known]
     every = max(1, len(steps) // 8)
     marks = {"markersize": 5, "markevery": (every // 2, every)}
-    axes.plot(steps, np.nanmean(values, axis=0), label=name, linewidth=1.6, zorder=3, **marks, **style)
+    axes.plot(steps, np.nanmean(values, axis=0), label=name, zorder=3, **marks, **style)
     if len(curves) > 1:
         low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
         step = "post" if style["drawstyle"] == "steps-post" else None
