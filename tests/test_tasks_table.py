@@ -89,7 +89,7 @@ def test_unknown_columns_are_refused_with_the_nearest(tmp_path):
         read(path, time="tim")
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n1,2\n2,3\n")[:-9]])
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n1,2\n2,3\n")[:-9]], ids=["plain", "cut short"])
 def test_a_file_that_is_no_whole_gzip_is_refused(tmp_path, content):
     with pytest.raises(eg.InputError, match=r"data\.csv\.gz is no whole gzip file"):
         read(write(tmp_path, content, "data.csv.gz"))
