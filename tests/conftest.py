@@ -22,9 +22,9 @@ OPTIMISED = {"test_copy.py", "test_noise.py", "test_costs.py", "test_bench.py", 
 
 # of the crossed tests, what `make test` runs; `make test-slow` runs the rest
 FIRST_CHOICE = {
-    "test_unbiased.py": r"\[(uoro|kf|kf-approx|ok|ok-signs|ktp)-rhn-|\[(kf|ok|ktp)-lstm-3|enumeration|\[(0|3|uoro|kf|ok|ktp)\]",
-    "test_contract.py": r"\[(rtrl|tbptt|tbptt-chunks|uoro|kf|kf-approx|ok|ktp)-rhn\]"
-    r"|\[(rtrl|uoro)-reset-before-gru\]|\[(rtrl|ok|ktp)-window-lstm\]|jit",
+    "test_unbiased.py": r"\[(uoro|kf|ok|ok-signs|ktp)-rhn-|\[ok-lstm-3|enumeration.*\[(rhn|lstm)\]|\[(0|3|uoro|kf|ok|ktp)\]",
+    "test_contract.py": r"\[(rtrl|tbptt|uoro|kf|ok|ktp)-rhn\]|\[rtrl-reset-before-gru\]|\[ok-window-lstm\]|jit",
+    "test_river_checks.py": r"^(?!.*[12]\])",  # of river's data sets for its checks, the first
     "test_exact.py": r"^(?!.*\[(1|25)-softmax-reset).*((rhn|reset-before-gru)\]|[05]-softmax-lstm\]|-\d+\]|missing|wherever)",
     "test_ordinary_events.py": r"^(?!.*(kf-avg|kf-approx|ok-signs|b-ok|truncate|once\[.*-0\]))",
     "test_native.py": r"^(?!.*(float32|rnn-2))",
