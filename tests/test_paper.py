@@ -329,6 +329,12 @@ def test_table_1_is_judged_by_the_powers(plan):
     plt.close("all")
 
 
+def test_results_of_another_version_are_named(plan):
+    results.write(plan, "table1", [], {"RTRL": {}}, {"processor": "none"})
+    with pytest.raises(eg.InputError, match="made by another version: run `evergrad paper run table1` again"):
+        commands.report(plan.out / "results" / "desk", None)
+
+
 def test_lemma_2(plan):
     lemma = experiment("lemma2")
     commands.run(plan, ["lemma2"], Console(quiet=True))

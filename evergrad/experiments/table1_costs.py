@@ -60,7 +60,7 @@ class Costs(Experiment):
     def section(self, result, reference):
         rows, claims = [], []
         for law in laws(result.budget):
-            for over, axis in zip(variables(law), (0, 1), strict=False):
+            for axis, over in enumerate(variables(law)):
                 found = result.measured[f"{law.name} {over}"]
                 sizes = f"{over} = {', '.join(found['time'])}"
                 numbers = []

@@ -11,17 +11,9 @@ from evergrad.export.layout import GATES, Layout, from_layout, kind_of, readout_
 from evergrad.files import written_whole
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
-_SAME = {
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "Reshape",
-    "Flatten",
-    "Identity",
-    "Cast",
-    "Dropout",
-}  # nodes that change no number
-_PARTS = {"Slice", "Gather", "Shape"}  # likewise, of some of them
+# nodes that change no number, and those that pass on some of them
+_SAME = {"Squeeze", "Unsqueeze", "Transpose", "Reshape", "Flatten", "Identity", "Cast", "Dropout"}
+_PARTS = {"Slice", "Gather", "Shape"}
 OPSET, IR = 17, 8  # what onnxruntime of 2022 and later reads
 
 

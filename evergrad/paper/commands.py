@@ -109,10 +109,18 @@ def report(results: Path, reference: Path | None) -> tuple[Path, int]:
     for name in found:
         each, result = experiment(name), Result(results / name)
         if result.measured or result.lines():
-            parts.append((each, result, _judged(each, result, each.section(result, reference))))
+            parts.append((each, result, _judged(each, result, _section(each, result, reference))))
     path = results / "report.html"
     write_page(parts, path)
     return path, len(parts)
+
+
+def _section(each: Experiment, result: Result, reference: Path | None) -> Section:
+    try:
+        return each.section(result, reference)
+    except KeyError as error:
+        why = f"{result.folder} has no {error}, so it was made by another version"
+        raise InputError(f"{why}: run `evergrad paper run {each.name}` again.") from None
 
 
 def _judged(each: Experiment, result: Result, section: Section) -> Section:
