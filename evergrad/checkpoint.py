@@ -1,7 +1,7 @@
 """Durable states: arrays and notes, written with Orbax in the background, whole or not at all, the last few kept.
 
-A checkpoint has the arrays of a pytree by name, random keys as their data, and notes (JSON) with the format, the step
-and a checksum of every array. Loading needs a pytree of the same form to put the arrays into; no code is ever read from
+A checkpoint has the arrays of a pytree by name, random keys as their data, and notes (JSON) with the format, the step, whose
+it is, a checksum of every array and one of the notes themselves. Loading needs a pytree of the same form to put the arrays into; no code is ever read from
 a file.
 
 All processes of a run write, each what lies on its devices, and read what belongs there; how a state was spread when it was
@@ -10,6 +10,7 @@ written does not matter when it is read.
 
 import ctypes
 import dataclasses
+import os
 import re
 import shutil
 import zlib
@@ -22,22 +23,39 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from evergrad.checks import InputError
+from evergrad.files import intact, refuse_links_below, refuse_other_kinds, with_checksum
 from evergrad.team import ALONE, Alone, Team
 
-FORMAT = 3  # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps
+# 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps; 3 had no checksum
+# of the notes, and did not say whose it was
+FORMAT = 4
 _WINDOW, _CELL = "state.track.weights.", "state.model.cell."
 _PRODUCT = "evergrad"
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written or read; the message says why and what to do."""
+    """A checkpoint could not be written, or cannot be used; the message says why and what to do."""
+
+
+Check = Callable[[int, dict[str, Any]], None]
 
 
 class Checkpoints:
-    """The checkpoints in a folder. `read_only` leaves it as it is, even what an interrupted writer left behind."""
+    """The checkpoints in a folder. `read_only` leaves it as it is, even what an interrupted writer left behind. Those of
+    another owner are not used; who has none takes any.
+    """
 
-    def __init__(self, folder: Path, *, keep: int = 3, read_only: bool = False, team: Alone | Team = ALONE):
-        self.folder, self._team = folder.absolute(), team
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        owner: str | None = None,
+        keep: int = 3,
+        read_only: bool = False,
+        team: Alone | Team = ALONE,
+    ):
+        self.folder, self._owner, self._team = folder.absolute(), owner, team
         if not read_only:
             team.first_alone(self._clear)
         reads = ocp.CheckpointManagerOptions(max_to_keep=None, save_interval_steps=0, read_only=True, create=False)
@@ -49,6 +67,7 @@ class Checkpoints:
 
     def _clear(self):
         """What an interrupted writer left behind."""
+        refuse_links_below(self.folder)
         for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
             shutil.rmtree(unfinished)
 
@@ -64,8 +83,10 @@ class Checkpoints:
         _give_back_memory()
         arrays = {name: _copied(leaf) for name, leaf in _named(tree).items()}
         checksums = self._checksums(arrays)
-        notes = {"product": _PRODUCT, "format": FORMAT, "step": step, "checksums": checksums, "notes": notes}
-        items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), notes=ocp.args.JsonSave(notes))
+        about = {"product": _PRODUCT, "format": FORMAT, "step": step, "owner": self._owner, "checksums": checksums}
+        about = with_checksum(about | {"notes": notes})
+        items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), notes=ocp.args.JsonSave(about))
+        self._refuse_links()
         self._or_explain(lambda: self._manager.save(step, args=items, force=True))
 
     def wait(self) -> None:
@@ -75,14 +96,21 @@ class Checkpoints:
     def steps(self) -> list[int]:
         return sorted(self._manager.all_steps())
 
-    def load(self, like: Any, complain: Callable[[str], None]) -> tuple[Any, dict[str, Any]] | None:
-        """The newest readable state and its notes, or None if there is no checkpoint; `complain` hears of the others.
+    def _refuse_links(self):
+        """Before Orbax deletes the oldest: where a link stands for it, that would be somebody else's."""
+        for path in (self.folder, *self.folder.glob("*")):
+            refuse_other_kinds(path, folder=path.is_dir())
 
-        `like` has the form: arrays, or their shapes and dtypes.
+    def load(
+        self, like: Any, complain: Callable[[str], None], check: Check = lambda step, notes: None
+    ) -> tuple[Any, dict[str, Any]] | None:
+        """The newest usable state and its notes, or None if there is no checkpoint; `complain` hears of the others.
+
+        `like` has the form: arrays, or their shapes and dtypes. `check` raises an error for notes that cannot be.
         """
         problems, named = [], _named(like)
         for step in reversed(self.steps()):
-            arrays, notes, why = self._read(step, named)
+            arrays, notes, why = self._read(step, named, check)
             reasons = [reason for reason in self._team.gather(why) if reason is not None]
             reasons = reasons or self._differences(arrays, notes)
             if not reasons:
@@ -90,33 +118,45 @@ class Checkpoints:
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
         if problems:
-            raise CheckpointError(
+            raise InputError(
                 f"none of the {len(problems)} checkpoints in {self.folder} can be used. The newest: {problems[0]}"
             )
         return None
 
     def set_aside_after(self, step: int) -> None:
-        """Moves what lies beyond a step, which could not be used, to `unreadable` beside the folder."""
-        self._team.first_alone(lambda: self._move_aside([each for each in self.steps() if each > step]))
+        """Moves what lies beyond a step, which could not be used, and what of the rest is not of this owner, to `unreadable`
+        beside the folder, so that it is neither taken for ours nor deleted."""
+        self._team.first_alone(lambda: self._move_aside([n for n in self.steps() if n > step or not self._is_ours(n)]))
         self._manager.reload()
+
+    def _is_ours(self, step):
+        try:
+            self._notes(step)
+        except Exception:  # as in _read
+            return False
+        return True
 
     def _move_aside(self, steps):
         for late in steps:
             target = self.folder.parent / "unreadable" / str(late)
+            refuse_other_kinds(target.parent, folder=True)
             target.parent.mkdir(exist_ok=True)
-            while target.exists():
+            while os.path.lexists(target):
                 target = target.with_name(target.name + "+")
-            shutil.move(self.folder / str(late), target)
+            os.rename(self.folder / str(late), target)
 
     def close(self) -> None:
         self._or_explain(self._manager.close)
 
-    def _read(self, step, named):
+    def _notes(self, step):
+        items = self._reader.restore(step, args=ocp.args.Composite(notes=ocp.args.JsonRestore()))
+        return _checked_notes(items["notes"], step, self._owner, self._team.size)
+
+    def _read(self, step, named, check):
         """Arrays and notes, or else why they cannot be had."""
         try:
-            items = self._reader.restore(step, args=ocp.args.Composite(notes=ocp.args.JsonRestore()))
-            notes = items["notes"]
-            _check_notes(notes, self._team.size)
+            notes = self._notes(step)
+            check(step, notes["notes"])
             if notes["format"] < 3:
                 named = {name: a for name, a in named.items() if not name.startswith(_WINDOW)}
             _check_form(named, notes["checksums"], self._reader.item_metadata(step)["arrays"])
@@ -238,15 +278,24 @@ def _crc(array: jax.Array) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
-def _check_notes(notes: Any, processes: int) -> None:
-    if not isinstance(notes, dict) or notes.get("product") != _PRODUCT:
+def _checked_notes(found: Any, step: int, owner: str | None, processes: int) -> dict[str, Any]:
+    """The notes of a checkpoint, if they are as they were written, and of this step and owner."""
+    if not isinstance(found, dict) or found.get("product") != _PRODUCT:
         raise CheckpointError("it was not written by evergrad.")
+    notes = intact(found, old=3)
     if notes["format"] > FORMAT:
         raise CheckpointError(
             f"it has format {notes['format']} and this evergrad reads up to {FORMAT}: install a newer version."
         )
     if notes["format"] == 1 and processes > 1:
         raise CheckpointError("it has format 1, which one process alone can read: go on with one for a while.")
+    if not all(isinstance(notes.get(part), dict) for part in ("checksums", "notes")):
+        raise CheckpointError("its notes are damaged.")
+    if notes.get("step") != step:
+        raise CheckpointError(f"it is the checkpoint of step {notes.get('step')}.")
+    if None not in (owner, notes.get("owner")) and notes["owner"] != owner:
+        raise CheckpointError("it belongs to another run, with other settings or data.")
+    return notes
 
 
 def _check_form(named: dict[str, Any], checksums: dict[str, int], stored: Any) -> None:
@@ -266,6 +315,8 @@ def _reason(error: BaseException) -> str:
     system = re.search(r": ([\w ]+) \[os_error_code", str(error))
     if system:
         return f"{system[1]}."
+    if isinstance(error, KeyError):
+        return f"it has no {error}."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text[:300] + ("" if text[:300].endswith(".") else ".")

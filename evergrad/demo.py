@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 import evergrad as eg
+from evergrad.files import write_whole, written_whole
 from evergrad.tasks import Copy
 from evergrad.tasks.copy import SYMBOLS
 
@@ -87,7 +88,8 @@ def draw(racers: list[Racer], path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left", frameon=False)
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=150)
+    with written_whole(path) as beside:
+        figure.savefig(beside, dpi=150, format="png")
     plt.close(figure)
 
 
@@ -106,9 +108,8 @@ def main() -> None:
     else:
         race(racers, options.steps, lambda: say(racers, options.steps))
         console.print(table(racers, options.steps))
-    options.out.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(report) + "\n" for racer in racers for report in racer.reports)
-    (options.out / "metrics.jsonl").write_text("".join(lines))
+    write_whole(options.out / "metrics.jsonl", "".join(lines))
     draw(racers, options.out / "copy.png")
     for racer in racers:
         last = racer.reports[-1]

@@ -10,7 +10,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from evergrad.files import written_whole
-from evergrad.training.folder import Folder, rows
+from evergrad.training.folder import Folder
+from evergrad.training.reports import rows
 
 # Okabe and Ito's colours, told apart by people who see fewer of them, and four of Tol's; with line styles and marks, also in grey
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -9,7 +9,16 @@ import sys
 
 import pytest
 
-from tests.training_helpers import COPY_OK, TEXT_KTP, environment, evergrad, reports, succeed, write_series
+from tests.training_helpers import (
+    COPY_OK,
+    TEXT_KTP,
+    change_settings,
+    environment,
+    evergrad,
+    reports,
+    succeed,
+    write_series,
+)
 
 HELPED = ["", "train", "train copy", "train text", "train series", "resume", "evaluate", "sample", "compare", "info"]
 HELPED += ["lab", "lab noise", "paper", "paper list", "paper run", "paper report"]
@@ -131,9 +140,7 @@ def test_steps_that_are_done_stay_done_and_divergence_ends_with_3_and_keeps_the_
     succeed("train", *words, "--steps", 100, "--out", run)
     done = evergrad("resume", run, "--steps", 99)
     assert (done.returncode, "has 100 behind it already" in done.stderr) == (2, True)
-    document = json.loads((run / "settings.json").read_text())
-    document["settings"].update(learning_rate=1e30, optimiser="adam")
-    (run / "settings.json").write_text(json.dumps(document))
+    change_settings(run, lambda document: document["settings"].update(learning_rate=1e30, optimiser="adam"))
     done = evergrad("resume", run, "--steps", 300)
     assert done.returncode == 3
     for part in ("the loss", "at step", "OK(rank=2, window=3", "norms: influence", "gradient", "--learning-rate"):

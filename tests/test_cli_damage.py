@@ -1,6 +1,5 @@
 """What can happen to a run's folder, to its data and to the disk."""
 
-import json
 import shutil
 
 import pytest
@@ -10,6 +9,7 @@ from tests.training_helpers import (
     SERIES_TBPTT,
     as_on_the_command_line,  # noqa: F401
     assert_same_result,
+    change_settings,
     evergrad,
     reports,
     succeed,
@@ -57,25 +57,14 @@ def test_if_no_checkpoint_is_good_nothing_is_touched(run):
     for step in (200, 400, 600):
         truncate(run / "checkpoints" / str(step))
     before = sorted(path.relative_to(run) for path in run.rglob("*"))
-    done = evergrad("resume", run)
-    assert done.returncode == 1
-    assert "none of the 3 checkpoints" in done.stderr
+    refused(evergrad("resume", run), "none of the 3 checkpoints")
     assert sorted(path.relative_to(run) for path in run.rglob("*")) == before
     assert len(reports(run)) == 3
 
 
-def change_settings(run, change):
-    path = run / "settings.json"
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
-
-
 def test_settings_that_do_not_match_are_refused(run):
     change_settings(run, lambda document: document["settings"].update(units=7))
-    done = evergrad("resume", run)
-    assert done.returncode == 1
-    assert "does not match the settings" in done.stderr
+    refused(evergrad("resume", run), "does not match the settings")
 
 
 def test_a_newer_run_is_refused(run):

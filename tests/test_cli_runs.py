@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from evergrad.cli import app
 from evergrad.cli.json_option import check_json_file, write_json
-from tests.training_helpers import as_on_the_command_line, write_series  # noqa: F401
+from evergrad.files import read_checked, write_checked
+from tests.training_helpers import as_on_the_command_line, change_settings, write_series  # noqa: F401
 
 TINY = ("--cell", "rnn", "--units", "2", "--estimator", "tbptt", "--horizon", "2", "--report", "20")
 BOOK = "the sea and the sand\n" * 40
@@ -50,13 +51,17 @@ def made(tmp_path_factory):
     return place
 
 
+def rename_in_settings(run, before, now):
+    content = json.dumps(read_checked(run / "settings.json")).replace(before, now)
+    write_checked(run / "settings.json", json.loads(content))
+
+
 @pytest.fixture
 def place(made, tmp_path, monkeypatch):
     """A copy of it that may be spoilt, and the current folder."""
     copy = shutil.copytree(made, tmp_path / "made")
     for run in ("text", "series"):
-        path = copy / run / "settings.json"
-        path.write_text(path.read_text().replace(str(made), str(copy)))
+        rename_in_settings(copy / run, str(made), str(copy))
     monkeypatch.chdir(copy)
     return copy
 
@@ -83,8 +88,7 @@ def test_the_columns_of_other_data_are_found_by_name(place):
 def test_a_run_can_be_used_from_any_folder_and_an_older_one_from_its_own(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     expected = succeed("evaluate", "made/text")
-    path = place / "text" / "settings.json"
-    path.write_text(path.read_text().replace(f"{place}/", ""))
+    rename_in_settings(place / "text", f"{place}/", "")
     assert "book.txt cannot be read" in refused("evaluate", "made/text")
     monkeypatch.chdir(place)
     assert succeed("evaluate", "text") == expected
@@ -137,13 +141,18 @@ def test_a_run_without_its_speed_is_compared_all_the_same(place):
         assert "–" in succeed("compare", run, "--plot", "speed.png")
 
 
-def test_foreign_lines_among_the_reports_are_named(place):
-    with (place / "text" / "metrics.jsonl").open("a") as file:
-        file.write("5\n")
-    for words in (("info", "text"), ("compare", "text"), ("resume", "text", "--steps", 60)):
-        assert "metrics.jsonl, line 3 is no report" in refused(*words)
-    (place / "text" / "metrics.jsonl").write_bytes(b"\xff\xfe\n")
-    succeed("info", "text")
+def test_foreign_lines_among_the_reports_are_named_and_set_aside(place):
+    metrics = place / "text" / "metrics.jsonl"
+    before = metrics.read_bytes()
+    metrics.write_bytes(before + b"5\n\xff\xfe\n")
+    for words in (("info", "text"), ("compare", "text")):
+        done = call(*words)
+        assert done.exit_code == 0
+        for line in (3, 4):
+            assert f"metrics.jsonl, line {line} is cut off, damaged or no report" in done.stderr
+    assert "metrics.jsonl: 2 of its lines could not be read; kept in" in succeed("resume", "text", "--steps", 60)
+    assert metrics.read_bytes().startswith(before)
+    assert (place / "text" / "metrics.aside.jsonl").read_bytes() == b"5\n\xff\xfe\n"
 
 
 @pytest.mark.parametrize(
@@ -158,10 +167,7 @@ def test_foreign_lines_among_the_reports_are_named(place):
     ],
 )
 def test_settings_that_cannot_be_are_refused(place, name, value, message):
-    path = place / "text" / "settings.json"
-    document = json.loads(path.read_text())
-    document["settings"][name] = value
-    path.write_text(json.dumps(document))
+    change_settings(place / "text", lambda document: document["settings"].update({name: value}))
     for command in ("info", "resume"):
         assert message in refused(command, "text")
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from evergrad import checkpoint
-from evergrad.checkpoint import CheckpointError, Checkpoints
+from evergrad.checkpoint import Checkpoints
+from evergrad.checks import InputError
+from evergrad.files import with_checksum
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
 # a reader of Orbax's that a damaged file stopped may be heard of later, from a thread that has no name
@@ -95,7 +97,9 @@ def flip(folder):
 def change_notes(**changes):
     def change(folder):
         path = folder / "notes" / "metadata"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        notes = json.loads(path.read_text())
+        del notes["checksum"]
+        path.write_text(json.dumps(with_checksum(notes | changes)))
 
     return change
 
@@ -111,7 +115,9 @@ DAMAGE = {
     "bit flipped": (flip, ""),
     "foreign": (change_notes(product="other"), "not written by evergrad"),
     "foreign folder": (wipe, ""),
-    "newer": (change_notes(format=4), "format 4 and this evergrad reads up to 3: install a newer version"),
+    "newer": (change_notes(format=5), "format 5 and this evergrad reads up to 4: install a newer version"),
+    "another step": (change_notes(step=20), "it is the checkpoint of step 20"),
+    "damaged notes": (change_notes(checksums=[]), "its notes are damaged"),
     "no notes": (lambda folder: shutil.rmtree(folder / "notes"), ""),
 }
 
@@ -133,16 +139,16 @@ def test_if_none_is_good_it_says_so(tmp_path):
     folder = saved(tmp_path / "c", seeds=(1, 2))
     for step in ("10", "20"):
         truncate(folder / step)
-    with pytest.raises(CheckpointError, match="none of the 2 checkpoints"):
+    with pytest.raises(InputError, match="none of the 2 checkpoints"):
         load(folder)
 
 
 def test_another_form_does_not_match_the_settings(tmp_path):
     folder = saved(tmp_path / "c", seeds=(1,))
     wide = tree() | {"weights": jnp.zeros((300, 21))}
-    with pytest.raises(CheckpointError, match=r"does not match the settings: weights is float32\[300, 20\] there"):
+    with pytest.raises(InputError, match=r"does not match the settings: weights is float32\[300, 20\] there"):
         load(folder, wide)
-    with pytest.raises(CheckpointError, match="more is in only one of the two"):
+    with pytest.raises(InputError, match="more is in only one of the two"):
         load(folder, tree() | {"more": jnp.zeros(3)})
 
 
@@ -200,6 +206,7 @@ def test_format_1_with_its_other_checksums_is_still_read(tmp_path):
     folder = saved(tmp_path / "c", seeds=(1,))
     path = folder / "10" / "notes" / "metadata"
     notes = json.loads(path.read_text())
+    del notes["checksum"]
     arrays = {name: np.asarray(array) for name, array in checkpoint._named(tree(1)).items()}
     notes |= {"format": 1, "checksums": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()}}
     path.write_text(json.dumps(notes))
@@ -207,5 +214,5 @@ def test_format_1_with_its_other_checksums_is_still_read(tmp_path):
     assert eqx.tree_equal(found[0], tree(1))
     assert complaints == []
     flip(folder / "10")
-    with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
+    with pytest.raises(InputError, match="none of the 1 checkpoints"):
         load(folder)

@@ -17,9 +17,10 @@ from evergrad.training import loop as loops
 from evergrad.training.build import make_job
 from evergrad.training.display import Display
 from evergrad.training.divergence import Diverged, gradient_norm, influence_norm, without_influence
-from evergrad.training.folder import create, rows
+from evergrad.training.folder import create
 from evergrad.training.loop import Loop, begin
 from evergrad.training.metrics import Metrics
+from evergrad.training.reports import rows
 from evergrad.training.resolve import resolve
 from evergrad.training.signals import Stop
 from tests.training_helpers import as_on_the_command_line  # noqa: F401

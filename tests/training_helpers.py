@@ -3,15 +3,18 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from evergrad.files import read_checked, write_checked
 from evergrad.training.folder import open_run
 from evergrad.training.run import load
 
@@ -98,6 +101,27 @@ def succeed(*arguments, cwd: Path | None = None) -> str:
     done = evergrad(*arguments, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def change_settings(run: Path, change: Callable[[dict], None]) -> None:
+    """Other settings, as if evergrad had written them."""
+    document = read_checked(run / "settings.json")
+    change(document)
+    write_checked(run / "settings.json", document)
+
+
+def as_older_versions_did(run: Path) -> None:
+    """Takes all out that was not there when settings had format 1 and checkpoints format 3."""
+    without(run / "settings.json", {"format": 1}, "checksum", "identity", "kernels")
+    for path in run.glob("checkpoints/*/notes/metadata"):
+        without(path, {"format": 3}, "checksum", "owner")
+    for name in ("metrics.jsonl", "speed.jsonl"):
+        (run / name).write_text(re.sub(', "checksum": "[^"]*"', "", (run / name).read_text()))
+
+
+def without(path: Path, changes: dict, *names: str) -> None:
+    document = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in document.items() if name not in names}))
 
 
 def reports(run: Path) -> list[dict]:

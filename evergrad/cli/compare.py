@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from evergrad.cli.errors import explained
+from evergrad.cli.errors import explained, warn
 from evergrad.cli.overwriting import check_may_replace
 
 
@@ -23,7 +23,7 @@ def compare(
         from evergrad.plots import plot_comparison
         from evergrad.training.comparison import named_runs, table
 
-        found = named_runs(runs)
+        found = named_runs(runs, warn)
         check_may_replace(plot, "PNG", "--plot")
         plot_comparison(found, plot)
         console = Console()

@@ -5,6 +5,7 @@ In a run of several processes there is 4, another process was lost, and whoever 
 
 import contextlib
 import logging
+import signal
 import sys
 import time
 import traceback
@@ -53,6 +54,8 @@ def _said(error: Exception) -> tuple[str, int] | None:
 
     if isinstance(error, InputError):
         return str(error), 2
+    if isinstance(error, BrokenPipeError):
+        return "nobody reads the output any more.", 128 + signal.SIGPIPE
     if isinstance(error, OSError):
         where, what = error.filename or "a file", error.strerror or error
         if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
@@ -79,8 +82,12 @@ def _exit_code(error: Exception) -> int | None:
     return 1 if isinstance(error, CheckpointError | FailedRun) else 3 if isinstance(error, Diverged) else None
 
 
-def leave(message: str, code: int) -> None:
+def warn(message: str) -> None:
     print(f"evergrad: {message}", file=sys.stderr)
+
+
+def leave(message: str, code: int) -> None:
+    warn(message)
     raise typer.Exit(code)
 
 

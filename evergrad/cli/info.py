@@ -1,6 +1,6 @@
 """`evergrad info RUN`."""
 
-from evergrad.cli.errors import explained
+from evergrad.cli.errors import explained, warn
 from evergrad.cli.resume import Run
 
 
@@ -16,10 +16,11 @@ def info(run: Run) -> None:
         from rich.table import Table
 
         from evergrad.checkpoint import Checkpoints
-        from evergrad.training.folder import open_run, rows
+        from evergrad.training.folder import open_run
+        from evergrad.training.reports import rows
 
         folder = open_run(run)
-        last = next(iter(rows(folder.metrics)[-1:]), {})
+        last = next(iter(rows(folder.metrics, warn)[-1:]), {})
         saved = Checkpoints(folder.checkpoints, read_only=True).steps() if folder.checkpoints.is_dir() else []
         table = Table(title=str(run), show_header=False)
         table.add_row("state", "running" if folder.is_locked() else "not running")

@@ -9,8 +9,10 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 def check_may_replace(path: Path, kind: str, option: str) -> None:
     """Refuses a path where there is something that is not one of our files of this kind."""
     from evergrad.checks import refuse_unless
+    from evergrad.files import refuse_other_kinds
 
-    ours = not path.exists() or (path.is_file() and _OURS[kind](path.read_bytes()))
+    refuse_other_kinds(path)
+    ours = not path.exists() or _OURS[kind](path.read_bytes())
     refuse_unless(ours, f"{path} is there already and is no {kind} file made by evergrad: choose another {option}.")
 
 

@@ -1,6 +1,5 @@
 """`evergrad streams`: stream learners on data."""
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from evergrad.cli.errors import explained, leave
+from evergrad.cli.json_option import write_json
 from evergrad.cli.overwriting import check_may_replace
 
 app = typer.Typer(help="Stream learners on data.", no_args_is_help=True)
@@ -74,9 +74,7 @@ def _write(results, chosen, out, settings):
     rows = comparison.summary(results)
     rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
     comparison.write_csv(results, out / "results.csv")
-    (out / "summary.json").write_text(
-        json.dumps({"product": "evergrad", "settings": settings, "rows": rows}, indent=1) + "\n"
-    )
+    write_json(out / "summary.json", {"settings": settings, "rows": rows})
     report.plot(rows, out / "errors.png")
     rich.print(report.table(rows))
     rich.print(settings)

@@ -10,7 +10,7 @@ import typer
 from evergrad.cli.errors import explained, leave_by_signal, together
 from evergrad.cli.options import with_options
 from evergrad.training.machine_options import machine_fields
-from evergrad.training.settings import Settings, fields
+from evergrad.training.settings import FILES, Settings, fields
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it must be new or empty.", metavar="RUN")]
 Config = Annotated[
@@ -41,7 +41,7 @@ def start_run(task: str, out: Path, config: Path | None, given: dict[str, Any]) 
 
 def _wherever(settings: Settings) -> Settings:
     """With whole paths, so that the run can be resumed from any folder."""
-    files = {name: getattr(settings, name) for name in ("data", "valid", "test", "weights")}
+    files = {name: getattr(settings, name) for name in FILES}
     return dataclasses.replace(settings, **{name: os.path.abspath(file) for name, file in files.items() if file})
 
 

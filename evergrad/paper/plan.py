@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evergrad.files import write_whole
-from evergrad.training.folder import rows
+from evergrad.training.reports import rows
 from evergrad.training.settings import flag
 from evergrad.training.signals import Stop
 

@@ -14,7 +14,7 @@ import evergrad
 from evergrad.checks import InputError
 from evergrad.files import write_whole
 from evergrad.paper.plan import FIGURE, Line, Plan, Run
-from evergrad.training.folder import rows
+from evergrad.training.reports import rows
 
 Curve = tuple[np.ndarray, np.ndarray]
 

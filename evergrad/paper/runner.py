@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from evergrad.checks import InputError
+from evergrad.files import open_regular, write_whole
 from evergrad.paper.plan import Plan, Run
 from evergrad.training.folder import open_run
 
@@ -76,7 +77,7 @@ def _start(plan, run, slot):
         words = ["resume", str(path), "--steps", str(max(run.steps, open_run(path).settings.steps))]
     else:
         words = [*run.arguments(), "--out", str(path)]
-    with log.open("a") as file:
+    with os.fdopen(open_regular(log, os.O_WRONLY | os.O_APPEND), "a") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "evergrad", *words],
             stdin=subprocess.DEVNULL,
@@ -119,7 +120,7 @@ def _ended(plan, child, watch):
         return
     tail = "\n".join(plan.log(run).read_text(errors="replace").splitlines()[-6:])
     if code == _DIVERGED:
-        plan.diverged(run).write_text(tail + "\n")
+        write_whole(plan.diverged(run), tail + "\n")
         watch.said(f"diverged: {run.id}")
     elif code == 2:
         raise InputError(f"`evergrad {' '.join(run.arguments())}` was refused:\n{tail}")

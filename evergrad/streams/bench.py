@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evergrad.files import written_whole
 from evergrad.streams import validate
 from evergrad.streams.rivals import OURS, fixed, ours, seeded
 from evergrad.streams.sets import Stream
@@ -116,7 +117,7 @@ def summary(results: list[Result]) -> list[dict[str, object]]:
 
 
 def write_csv(results: list[Result], path: Path) -> None:
-    with path.open("w", newline="") as file:
+    with written_whole(path) as beside, beside.open("w", newline="") as file:
         writer = csv.DictWriter(file, asdict(results[0]).keys())
         writer.writeheader()
         writer.writerows(asdict(r) for r in results)

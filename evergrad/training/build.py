@@ -8,7 +8,7 @@ import jax
 import optax
 
 import evergrad as eg
-from evergrad import driver
+from evergrad import driver, native
 from evergrad.estimators.base import Estimator
 from evergrad.placing import check_divides, place
 from evergrad.tasks.base import Source, place_source, spread_axes
@@ -83,6 +83,15 @@ def make_optimiser(settings: Settings) -> optax.GradientTransformation:
     return (
         optax.sgd(rate, momentum=0.9) if settings.optimiser == "momentum" else getattr(optax, settings.optimiser)(rate)
     )
+
+
+def takes_kernels(job: Job) -> bool:
+    """Whether native kernels take part in its steps: they are for those who approximate a large influence on a CPU."""
+    if isinstance(job.learner.estimator, eg.RTRL | eg.TBPTT) or jax.default_backend() != "cpu":
+        return False
+    form, _ = eqx.filter_eval_shape(dataclasses.replace(job, mesh=None).start)
+    carried = [leaf for leaf in jax.tree.leaves(form.track.carried) if hasattr(leaf, "dtype")]
+    return any(native.worth(jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)) for leaf in carried)
 
 
 def _spelt_out(settings: Settings, estimator: Estimator, task: Task) -> Settings:

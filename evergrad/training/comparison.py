@@ -1,13 +1,14 @@
 """Several runs beside each other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from evergrad.checks import refuse_unless
-from evergrad.training.folder import Folder, open_run, rows
+from evergrad.training.folder import Folder, open_run
+from evergrad.training.reports import rows
 from evergrad.training.settings import ESTIMATORS, Settings
 
 _FIGURES = {
@@ -18,13 +19,13 @@ _FIGURES = {
 _SCORES = ("error", "persistence_error", "seasonal_error", "relative_error")
 
 
-def named_runs(paths: Sequence[Path]) -> list[tuple[str, Folder]]:
-    """Runs by name, refused unless all are of one task and have reported."""
+def named_runs(paths: Sequence[Path], complain: Callable[[str], None]) -> list[tuple[str, Folder]]:
+    """Runs by name, refused unless all are of one task and have reported; `complain` hears of damaged reports."""
     found = [(str(path), open_run(path)) for path in paths]
     tasks = sorted({folder.settings.task for _, folder in found})
     refuse_unless(len(tasks) == 1, f"these are runs of different tasks ({', '.join(tasks)}): compare those of one.")
     for name, folder in found:
-        refuse_unless(len(rows(folder.metrics)) > 0, f"{name} has no report yet: let it run for a while.")
+        refuse_unless(len(rows(folder.metrics, complain)) > 0, f"{name} has no report yet: let it run for a while.")
     return found
 
 

@@ -1,6 +1,9 @@
 """What a run shows while it goes: a live bar on a terminal, one line a report elsewhere."""
 
+import contextlib
+import os
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,12 +35,15 @@ def device_name(mesh: jax.sharding.Mesh | None = None) -> str:
 
 
 class Display:
-    """`console` decides: a terminal gets the bar, anything else plain lines."""
+    """`console` decides: a terminal gets the bar, anything else plain lines. If whoever reads them hangs up, as `head` does,
+    `unread` is the signal for that, and what is still to be said goes to stderr."""
 
     def __init__(self, console: Console, task: Task, estimator: Any, unit: str, mesh: jax.sharding.Mesh | None = None):
         self._console, self._task, self._estimator, self._unit = console, task, str(estimator), unit
         self._progress = _progress(console) if console.is_terminal else None
         self._bar, self._mesh = None, mesh
+        self.unread: signal.Signals | None = None
+        console.on_broken_pipe = self._hung_up  # where Rich would end the process
 
     def start(self, step: int, steps: int) -> None:
         self._steps = steps
@@ -65,7 +71,16 @@ class Display:
             )
 
     def say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        if self.unread is None:
+            self._console.print(Text(text), soft_wrap=True)
+            return
+        with contextlib.suppress(OSError):  # stderr may have gone the same way
+            print(text, file=sys.stderr, flush=True)
+
+    def _hung_up(self):
+        self.unread = signal.SIGPIPE
+        with contextlib.suppress(OSError, ValueError):  # nor may Python complain when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def stop(self) -> None:
         if self._progress is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from evergrad import driver
 from evergrad.checkpoint import Checkpoints
-from evergrad.checks import DivergedError
+from evergrad.checks import DivergedError, refuse_unless
 from evergrad.placing import here, shardings
 from evergrad.tasks.base import spread_axes
 from evergrad.team import ALONE, Alone, Team
@@ -43,8 +43,16 @@ class Progress:
         return {"state": self.state, "position": self.position, "back": self.back}
 
     def notes(self) -> dict[str, Any]:
-        names = ("step", "loss_sum", "loss_steps", "influence_resets", "reset_here")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _NOTES}
+
+
+_NOTES = {"step": int, "loss_sum": float, "loss_steps": int, "influence_resets": int, "reset_here": bool}
+
+
+def check_notes(step: int, notes: dict[str, Any]) -> None:
+    """Refuses notes that no `Progress` at this step has written."""
+    kinds = {name: type(value) for name, value in notes.items()}
+    refuse_unless(kinds == _NOTES and notes["step"] == step, "its notes are damaged.")
 
 
 def begin(job: Job) -> Progress:
@@ -123,8 +131,9 @@ class Loop:
             self.display.stop()
 
     def _stopped(self):
-        """Whether a signal has asked any process to stop."""
-        signals = [each for each in self.team.gather(self.stop.signal) if each is not None]
+        """Whether a signal has asked any process to stop, or nobody reads what it shows any more."""
+        asked = self.stop.signal or self.display.unread
+        signals = [each for each in self.team.gather(asked) if each is not None]
         self.stop.signal = signal.Signals(signals[0]) if signals else None
         return bool(signals)
 

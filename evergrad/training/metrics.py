@@ -4,14 +4,15 @@
 how fast it went is in `speed.jsonl`.
 """
 
-import json
-import math
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from evergrad.checks import InputError
-from evergrad.files import write_whole
-from evergrad.training.folder import Folder, rows
+from evergrad.files import open_regular, write_whole
+from evergrad.training.folder import Folder
+from evergrad.training.reports import line, read, rows
 
 
 def import_tensorboard() -> Any:
@@ -37,15 +38,24 @@ class Unwritten:
 
 
 class Metrics:
-    """Writes the reports of a run that goes on after `step`: later ones, of an interrupted process, are dropped."""
+    """Writes the reports of a run that goes on after `step`.
 
-    def __init__(self, folder: Folder, step: int):
+    Later ones, of an interrupted process, are dropped where they are made `again`, to the last bit. All other lines that
+    cannot stay are set aside, and `say` hears of it.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        step: int,
+        *,
+        again: Callable[[int], bool] = lambda step: True,
+        say: Callable[[str], None] = lambda text: None,
+    ):
         for path in (folder.metrics, folder.speed):
-            lines = [row for row in rows(path) if row["step"] <= step]
-            write_whole(path, "".join(_line(row) for row in lines))
+            _take_up(path, step, again, say)
         self.last = next(iter(rows(folder.metrics)[-1:]), None)
-        self._metrics = folder.metrics.open("a", encoding="utf-8")
-        self._speed = folder.speed.open("a", encoding="utf-8")
+        self._metrics, self._speed = _appending(folder.metrics), _appending(folder.speed)
         self._board = None
         if folder.settings.tensorboard:
             self._board = import_tensorboard()(str(folder.events), purge_step=step + 1)
@@ -53,7 +63,7 @@ class Metrics:
     def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:
         self.last = row
         for file, content in ((self._metrics, row), (self._speed, {"step": row["step"]} | speed)):
-            file.write(_line(content))
+            file.write(line(content))
             file.flush()
         if self._board is not None:
             for name, value in (row | speed).items():
@@ -73,10 +83,28 @@ class Metrics:
             self._board.close()
 
 
-def _line(row: dict[str, Any]) -> str:
-    return json.dumps({name: finite_or_none(value) for name, value in row.items()}, allow_nan=False) + "\n"
+def _take_up(path: Path, step: int, again: Callable[[int], bool], say: Callable[[str], None]) -> None:
+    """Leaves the reports up to a step in the file."""
+    found = read(path)
+    late = [row for row in found.rows if row["step"] > step and not again(row["step"])]
+    _set_aside(path, [text for _, text in found.unread], "could not be read", say)
+    _set_aside(
+        path, [line(row).encode() for row in late], f"of later than step {step:,} may not come out the same", say
+    )
+    write_whole(path, "".join(line(row) for row in found.rows if row["step"] <= step))
 
 
-def finite_or_none(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _set_aside(path: Path, lines: list[bytes], why: str, say: Callable[[str], None]) -> None:
+    if not lines:
+        return
+    aside = path.with_name(f"{path.stem}.aside{path.suffix}")
+    with _appending(aside) as file:
+        for text in lines:
+            file.buffer.write(text.rstrip(b"\r\n") + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    say(f"{path}: {len(lines)} of its lines {why}; kept in {aside}")
+
+
+def _appending(path: Path) -> Any:
+    return os.fdopen(open_regular(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8")

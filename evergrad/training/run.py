@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import evergrad
 from evergrad.checkpoint import Checkpoints
 from evergrad.checks import refuse_unless
 from evergrad.team import ALONE, Alone, Team
-from evergrad.training.build import Job, make_job
+from evergrad.training.build import Job, make_job, takes_kernels
 from evergrad.training.display import Display
 from evergrad.training.folder import Folder, check_free, check_unchanged, create, open_run
-from evergrad.training.loop import Loop, Progress, begin, form
+from evergrad.training.loop import Loop, Progress, begin, check_notes, form
 from evergrad.training.machine_options import Machines
 from evergrad.training.machines import make_mesh
 from evergrad.training.metrics import Metrics, Unwritten, import_tensorboard
@@ -36,7 +36,8 @@ def train(
     if settings.tensorboard:
         import_tensorboard()
     _agree(team, machines, job)
-    team.first_alone(lambda: create(out, job.settings, job.task.fingerprints, job.task.symbols))
+    about = job.task.fingerprints, job.task.symbols, takes_kernels(job)
+    team.first_alone(lambda: create(out, job.settings, *about))
     folder = _seen(out, team)
     with _locked(folder, team):
         return _go(folder, job, console, team, resumed=False)
@@ -51,13 +52,14 @@ def resume(
 ) -> signal.Signals | None:
     """Goes on from the last good checkpoint, or from the beginning if there is none."""
     folder = open_run(path)
+    folder.check_may_write()
     with _locked(folder, team):
+        team.first_alone(folder.clear)
         job = make_job(_changed(folder.settings, changes), machines and make_mesh(machines, team))
         check_unchanged(folder, job.task.fingerprints)
         _check_steps(folder, changes.get("steps"))
         _agree(team, machines, job)
-        changed = team.first_alone(lambda: folder.with_settings(job.settings))
-        return _go(changed or dataclasses.replace(folder, settings=job.settings), job, console, team, resumed=True)
+        return _go(folder, job, console, team, resumed=True)
 
 
 def load(folder: Folder, complain=lambda text: None, *, with_data: bool = True) -> tuple[Job, Progress]:
@@ -67,7 +69,7 @@ def load(folder: Folder, complain=lambda text: None, *, with_data: bool = True) 
     if with_data:
         check_unchanged(folder, job.task.fingerprints)
     refuse_unless(folder.checkpoints.is_dir(), f"{folder.path} has no checkpoint yet: let it run for a while.")
-    checkpoints = Checkpoints(folder.checkpoints, read_only=True)
+    checkpoints = Checkpoints(folder.checkpoints, owner=folder.identity, read_only=True)
     progress = _restored(job, checkpoints, complain)
     refuse_unless(progress is not None, f"{folder.path} has no checkpoint yet: let it run for a while.")
     return job, progress
@@ -81,7 +83,8 @@ def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:
 
 def _check_steps(folder: Folder, steps: int | None) -> None:
     """What is done cannot be taken back."""
-    done = max((int(each.name) for each in folder.checkpoints.glob("*") if each.name.isdigit()), default=0)
+    names = [each.name for each in folder.checkpoints.glob("*")]
+    done = max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
     refuse_unless(
         steps is None or steps >= done,
         f"--steps {steps}, but {folder.path} has {done:,} behind it already: give more, or start a new run.",
@@ -89,7 +92,7 @@ def _check_steps(folder: Folder, steps: int | None) -> None:
 
 
 def _restored(job: Job, checkpoints: Checkpoints, complain) -> Progress | None:
-    found = checkpoints.load(form(job), complain)
+    found = checkpoints.load(form(job), complain, check_notes)
     if found is None:
         return None
     arrays, notes = found
@@ -134,15 +137,22 @@ def _locked(folder: Folder, team: Alone | Team) -> Iterator[None]:
 
 def _go(folder, job, console, team, *, resumed):
     display = Display(console, job.task, job.learner.estimator, job.task.unit, job.mesh)
-    checkpoints = Checkpoints(folder.checkpoints, keep=job.settings.keep, team=team)
-    progress = None
+    checkpoints = Checkpoints(folder.checkpoints, owner=folder.identity, keep=job.settings.keep, team=team)
+    progress, exact = None, True
     if resumed:
         progress = _restored(job, checkpoints, display.say)
         checkpoints.set_aside_after(progress.step if progress else 0)
         if progress is None:
             job = make_job(job.settings, job.mesh, fresh=True)
+        exact = _same_kernels(folder, takes_kernels(job), display.say)
+        team.first_alone(lambda: folder.with_settings(job.settings, takes_kernels(job)))
+        folder = dataclasses.replace(folder, settings=job.settings)
     progress = progress or begin(job)
-    metrics = (Metrics if team.is_first else Unwritten)(folder, progress.step)
+    again = lambda step: exact and _is_reported(job.settings, step)  # noqa: E731
+    if team.is_first:
+        metrics = Metrics(folder, progress.step, again=again, say=display.say)
+    else:
+        metrics = Unwritten(folder, progress.step)
     try:
         with listening() as stop:
             Loop(job, progress, checkpoints, metrics, display, stop, team).run()
@@ -154,9 +164,26 @@ def _go(folder, job, console, team, *, resumed):
     return stop.signal
 
 
+def _is_reported(settings: Settings, step: int) -> bool:
+    return step == settings.steps or (step < settings.steps and step % settings.report == 0)
+
+
+def _same_kernels(folder: Folder, now: bool, say: Callable[[str], None]) -> bool:
+    """Whether the run goes on with native kernels if it had them, and without if it had none; if not, it says so."""
+    if folder.kernels in (None, now):
+        return True
+    had, has = ("with", "without") if folder.kernels else ("without", "with")
+    say(
+        f"{folder.path} was trained {had} native kernels so far and goes on {has} them: the result will be as good, but "
+        "not the same to the last bit. EVERGRAD_NATIVE=0 does without them; a C++ compiler is needed to have them."
+    )
+    return False
+
+
 def _say_how_it_ended(folder, progress, stopped, display):
     if stopped is not None:
-        display.say(f"stopped by {stopped.name} at step {progress.step:,}; go on with: evergrad resume {folder.path}")
+        why = "since nobody reads its output any more (SIGPIPE)" if stopped == signal.SIGPIPE else f"by {stopped.name}"
+        display.say(f"stopped {why} at step {progress.step:,}; go on with: evergrad resume {folder.path}")
         return
     from evergrad.plots import plot_run
 

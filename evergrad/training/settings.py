@@ -16,6 +16,7 @@ ESTIMATORS = {  # the class, and its parameters
     "ok": ("OK", ("rank", "window", "mix")),
     "ktp": ("KTP", ("rank", "window")),
 }
+FILES = ("data", "valid", "test", "weights")  # options that name files
 OPTIMISERS = ("adam", "adamw", "sgd", "momentum", "rmsprop")
 
 
