@@ -25,8 +25,8 @@ TEXT_KTP = ("text", *TINY, "--estimator", "ktp", "--rank", "2")
 SERIES_TBPTT = ("series", *TINY, "--estimator", "tbptt", "--horizon", "4", "--ahead", "2")
 
 
-@pytest.fixture(autouse=True)
-def as_on_the_command_line():
+@contextlib.contextmanager
+def command_line_config():
     """Single precision, and dtypes promoted as Optax's Adam needs it; what other tests have set comes back after."""
     names = ("jax_enable_x64", "jax_numpy_dtype_promotion")
     before = {name: getattr(jax.config, name) for name in names}
@@ -35,6 +35,12 @@ def as_on_the_command_line():
     yield
     for name, value in before.items():
         jax.config.update(name, value)
+
+
+@pytest.fixture(autouse=True)
+def as_on_the_command_line():
+    with command_line_config():
+        yield
 
 
 def environment(*, cached: bool = True) -> dict[str, str]:

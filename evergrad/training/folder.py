@@ -184,6 +184,7 @@ def open_run(path: Path) -> Folder:
 def _checked(stored: dict[str, Any], place: Path) -> Settings:
     """Settings as they were written, refused where an option could never have such a value."""
     settings = Settings(**stored)
+    refuse_unless(isinstance(settings.task, str), f"{place}, task is {settings.task!r}: put back what it was.")
     refuse_unknown(f"task in {place}", settings.task, TASKS, "tasks are")
     for name, field in fields(settings.task).items():
         value = stored.get(name)

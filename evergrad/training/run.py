@@ -174,8 +174,8 @@ def _same_kernels(folder: Folder, now: bool, say: Callable[[str], None]) -> bool
         return True
     had, has = ("with", "without") if folder.kernels else ("without", "with")
     say(
-        f"{folder.path} was trained {had} native kernels so far and goes on {has} them: the result will be as good, but "
-        "not the same to the last bit. EVERGRAD_NATIVE=0 does without them; a C++ compiler is needed to have them."
+        f"{folder.path} was trained {had} native kernels so far and goes on {has} them: the result is as good, but need "
+        "not be the same to the last bit. EVERGRAD_NATIVE=0 does without them; a C++ compiler is needed to have them."
     )
     return False
 
