@@ -1,4 +1,4 @@
-"""Reports in a file, one JSON object a line, each with a checksum of its own. Older ones have none and are read all the same."""
+"""Reports in a file, one JSON object a line, each with a checksum of its own. In files of older versions no line has one."""
 
 import json
 import math
@@ -38,18 +38,19 @@ def rows(path: Path, complain: Callable[[str], None] = lambda text: None) -> lis
 def read(path: Path) -> Found:
     found = Found([], [])
     content = read_regular(path) if path.exists() else b""
+    older = f'"{CHECKSUM}"'.encode() not in content
     for number, text in enumerate(content.splitlines(keepends=True), 1):
         try:
-            found.rows.append(_report(text))
+            found.rows.append(_report(text, older))
         except ValueError:
             found.unread.append((number, text))
     return found
 
 
-def _report(text: bytes) -> dict[str, Any]:
+def _report(text: bytes, older: bool) -> dict[str, Any]:
     row = parse(text)
     refuse_unless(isinstance(row, dict) and type(row.get("step")) is int, "it is no report")
-    if CHECKSUM in row:
+    if not older:
         return intact(row, length=_LENGTH)
     refuse_unless(text.endswith(b"\n"), "it is cut off")
     refuse_unless(all(value is None or type(value) in (int, float) for value in row.values()), "it is no report")
