@@ -80,7 +80,9 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def leave(message: str, code: int) -> None:
-    print(f"evergrad: {message}", file=sys.stderr)
+    from evergrad.printable import printable_lines
+
+    print(f"evergrad: {printable_lines(message)}", file=sys.stderr)
     raise typer.Exit(code)
 
 

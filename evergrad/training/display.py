@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from evergrad.printable import printable_lines
 from evergrad.training.tasks import Task
 
 
@@ -65,7 +66,7 @@ class Display:
             )
 
     def say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(printable_lines(text)), soft_wrap=True)
 
     def stop(self) -> None:
         if self._progress is not None:

@@ -81,7 +81,7 @@ def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:
 
 def _check_steps(folder: Folder, steps: int | None) -> None:
     """What is done cannot be taken back."""
-    done = max((int(each.name) for each in folder.checkpoints.glob("*") if each.name.isdigit()), default=0)
+    done = max((int(each.name) for each in folder.checkpoints.glob("*") if each.name.isdecimal()), default=0)
     refuse_unless(
         steps is None or steps >= done,
         f"--steps {steps}, but {folder.path} has {done:,} behind it already: give more, or start a new run.",
