@@ -14,6 +14,7 @@ import numpy as np
 import evergrad as eg
 from evergrad.cells.base import KroneckerCell
 from evergrad.checks import refuse_unless
+from evergrad.printable import printable
 
 KINDS = {"RNN": eg.RNN, "LSTM": eg.LSTM, "GRU": eg.GRU}
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
@@ -22,6 +23,8 @@ NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Layout = dict[str, np.ndarray]
+
+_QUIET = {"over": "ignore", "invalid": "ignore"}  # what single precision cannot hold becomes infinite, and is refused
 
 
 def kind_of(cell: eg.Cell) -> str:
@@ -48,6 +51,7 @@ def to_layout(cell: KroneckerCell) -> Layout:
     }
 
 
+@np.errstate(**_QUIET)
 def from_layout(layout: Layout, source: str) -> KroneckerCell:
     """A cell of the kind that the number of gates says. `source` is where it came from, for errors."""
     missing = sorted({"weight_ih_l0", "weight_hh_l0"} - layout.keys())
@@ -57,7 +61,7 @@ def from_layout(layout: Layout, source: str) -> KroneckerCell:
     further = sorted(name for name in layout if name.startswith(("weight", "bias")) and name not in NAMES)
     refuse_unless(
         not further,
-        f"{source} has {', '.join(further)}: cells have one layer, one direction and no projection here. Import the first "
+        f"{source} has {printable(', '.join(further))}: cells have one layer, one direction and no projection here. Import the first "
         "alone.",
     )
     layout = {name: as_numbers(layout[name], name, source) for name in NAMES if name in layout}
@@ -88,6 +92,7 @@ def from_layout(layout: Layout, source: str) -> KroneckerCell:
     return with_weights(cell, source, weight.reshape(len(weight), -1))
 
 
+@np.errstate(**_QUIET)
 def as_numbers(a: np.ndarray, name: str, source: str) -> np.ndarray:
     """Refuses weights in a form that is quantised, or of no numbers at all."""
     refuse_unless(
@@ -108,9 +113,9 @@ def readout_from(weight: np.ndarray, bias: np.ndarray | None, softmax: bool, sou
     return with_weights(readout, source, weight.T, np.zeros(outputs) if bias is None else bias)
 
 
+@np.errstate(**_QUIET)
 def with_weights(part, source: str, weight: np.ndarray, bias: np.ndarray | None = None):
-    with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, and is refused
-        given = [a.astype(part.weight.dtype) for a in (weight, bias) if a is not None]
+    given = [a.astype(part.weight.dtype) for a in (weight, bias) if a is not None]
     refuse_unless(all(np.isfinite(a).all() for a in given), f"{source}: some of its weights are NaN or infinite.")
     part = eqx.tree_at(lambda p: p.weight, part, jnp.asarray(given[0]))
     return part if bias is None else eqx.tree_at(lambda p: p.bias, part, jnp.asarray(given[1]))

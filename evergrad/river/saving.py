@@ -49,7 +49,7 @@ def _or_damaged(path: Path) -> Iterator[None]:
     """What content of other types, sizes or depth than `save` writes makes Python raise."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"{path} is damaged ({why}): save the model again.") from None
 
