@@ -2,11 +2,14 @@
 
 import hashlib
 import os
+import struct
 
 import pytest
 from typer.testing import CliRunner
 
+from evergrad.checks import InputError
 from evergrad.cli import app
+from evergrad.cli.overwriting import check_may_replace
 from evergrad.training import run as running
 from evergrad.training.folder import open_run
 from tests.training_helpers import as_on_the_command_line, evergrad  # noqa: F401
@@ -134,3 +137,27 @@ def test_the_same_as_a_process(tmp_path):
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_an_odd_name_among_the_checkpoints(tmp_path, monkeypatch):
+    """`²` is a digit to Python, and no number."""
+    monkeypatch.setattr(running, "_go", lambda *args, **kwargs: None)
+    run = str(tmp_path / "run")
+    done = CliRunner().invoke(app, ["train", "copy", "--units", "3", "--rank", "2", "--out", run])
+    assert done.exit_code == 0, done.output
+    for odd in ("²", "4x", "-5"):
+        (tmp_path / "run" / "checkpoints" / odd).mkdir(parents=True)
+    assert CliRunner().invoke(app, ["resume", run, "--steps", "7"]).exit_code == 0
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "content", [DEEP, b"9" * 5000, struct.pack("<Q", len(DEEP)) + DEEP], ids=["deep", "digits", "model"]
+)
+def test_a_file_that_is_not_ours_is_left_alone(content, tmp_path):
+    for name, kind in (("a.json", "JSON"), ("a.safetensors", "safetensors")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match="is there already and is no"):
+            check_may_replace(tmp_path / name, kind, "--out")

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 import evergrad as eg
 from evergrad.cli import app
 from evergrad.cli.errors import leave
+from evergrad.cli.sample import sample
 from evergrad.printable import brief, first_line, printable, printable_lines
+from evergrad.training import evaluation, folder, run as running
 from evergrad.training.display import Display
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
@@ -79,3 +81,33 @@ def test_names_of_files_and_folders(tmp_path):
         assert done.exit_code == 2, done.output
         assert "\\udcff\\x1b[31m[bold] is no run of evergrad" in done.stderr
         assert "\x1b" not in done.output
+
+
+def test_what_is_shown_of_a_run(tmp_path, monkeypatch):
+    """Its folder is called `[/]`, which would end a colour of rich's, and its data have a name with an escape sequence."""
+    monkeypatch.setattr(running, "_go", lambda *args, **kwargs: None)
+    data, run = tmp_path / "\x1b[31m.csv", tmp_path / "[" / "]"
+    data.write_bytes(b"a\n1\n2\n4\n8\n")
+    given = ["train", "series", "--data", str(data), "--units", "3", "--rank", "2", "--out", str(run)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    (run / "metrics.jsonl").write_text('{"step": 1, "loss": 1.5}\n')
+    for given in (["info", str(run)], ["compare", str(run), "--plot", str(tmp_path / "\x1b[31m.png")]):
+        done = CliRunner().invoke(app, given, env={"COLUMNS": "200"})
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert "[/]" in done.output
+        assert "\x1b" not in done.output
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("screen", "shown"), [(Terminal(), "a\\x1b[31m\n"), (io.StringIO(), "a\x1b[31m\n")])
+def test_a_sample_is_tame_on_a_terminal_and_exact_in_a_file(screen, shown, monkeypatch):
+    monkeypatch.setattr(evaluation, "write", lambda *args, **kwargs: "a\x1b[31m")
+    monkeypatch.setattr(folder, "open_run", lambda path: None)
+    monkeypatch.setattr("sys.stdout", screen)
+    sample(None, length=3, temperature=1.0, prompt=None, seed=0)
+    assert screen.getvalue() == shown
