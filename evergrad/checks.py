@@ -5,9 +5,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from evergrad.printable import printable_lines
+
 
 class InputError(ValueError):
     """Something the caller gave cannot be used; the message says what and what to do."""
+
+    def __init__(self, message: str):
+        ValueError.__init__(self, printable_lines(message))
 
 
 class DivergedError(ArithmeticError):

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+from evergrad.printable import printable
+
 
 def refuse_unknown(kind: str, given: str, known: Iterable[str], lead: str = "there are") -> None:
     """Refuses a name that is none of the known; `lead` begins the list of those."""
@@ -13,5 +15,5 @@ def refuse_unknown(kind: str, given: str, known: Iterable[str], lead: str = "the
 
     lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=0.5)
-    hint = f' Did you mean "{lower[near[0]]}"?' if near else ""
-    raise InputError(f'the {kind} "{given}" is unknown: {lead} {", ".join(known)}.{hint}')
+    hint = f' Did you mean "{printable(lower[near[0]])}"?' if near else ""
+    raise InputError(f'the {kind} "{printable(given)}" is unknown: {lead} {printable(", ".join(known))}.{hint}')

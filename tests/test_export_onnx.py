@@ -147,3 +147,76 @@ def test_logits_are_read_as_what_is_asked_for(xs, tmp_path):
     symbols = export_onnx(make("gru", "softmax"), tmp_path / "symbols.onnx")
     with pytest.raises(eg.InputError, match="predicts symbols and no numbers"):
         import_onnx(symbols, readout="linear")
+
+
+def with_tensor(name, dims=None, dtype=None, raw=None):
+    """Changes a tensor of a file to say or hold something else."""
+
+    def change(proto):
+        (tensor,) = (each for each in proto.graph.initializer if each.name == name)
+        if dims is not None:
+            del tensor.dims[:]
+            tensor.dims.extend(dims)
+        tensor.data_type = tensor.data_type if dtype is None else dtype
+        tensor.raw_data = tensor.raw_data if raw is None else raw
+
+    return change
+
+
+def with_attribute(name, value):
+    def change(proto):
+        attributes = proto.graph.node[0].attribute
+        kept = [each for each in attributes if each.name != name]
+        del attributes[:]
+        attributes.extend([*kept, onnx.helper.make_attribute(name, value)])
+
+    return change
+
+
+def without_constant_bias(proto):
+    proto.graph.node[0].input[3] = "x"
+
+
+def with_weights_first(proto):
+    (product,) = (node for node in proto.graph.node if node.op_type == "MatMul")
+    product.input[0], product.input[1] = product.input[1], product.input[0]
+
+
+ODD = {
+    "dims": (with_tensor("W", dims=[1, 20, 4]), "cut short or no ONNX model"),
+    "dtype": (with_tensor("R", dtype=onnx.TensorProto.DOUBLE), "cut short or no ONNX model"),
+    "unknown dtype": (with_tensor("R", dtype=33), "cut short or no ONNX model"),
+    "huge dims": (with_tensor("R", dims=[1, 2**33, 2**31]), "cut short or no ONNX model"),
+    "whole numbers": (with_tensor("W", dtype=onnx.TensorProto.INT32), "weight_ih_l0 is int32"),
+    "F8": (with_tensor("W", dtype=onnx.TensorProto.FLOAT8E4M3FN, raw=bytes(60)), "weight_ih_l0 is float8_e4m3fn"),
+    "F8 readout": (
+        with_tensor("readout_weight", dtype=onnx.TensorProto.FLOAT8E5M2, raw=bytes(10)),
+        "the readout's weight is float8_e5m2",
+    ),
+    "empty W": (with_tensor("W", dims=[1, 20, 0], raw=b""), r"\[1, 20, 0\].* do not fit together"),
+    "empty R": (with_tensor("R", dims=[1, 0, 0], raw=b""), r"\[1, 0, 0\].* do not fit together"),
+    "scalar W": (with_tensor("W", dims=[], raw=bytes(4)), r"\[\].* do not fit together"),
+    "scalar R": (with_tensor("R", dims=[], raw=bytes(4)), r"\[\].* do not fit together"),
+    "scalar B": (with_tensor("B", dims=[], raw=bytes(4)), r"\[\].* do not fit together"),
+    "empty B": (with_tensor("B", dims=[1, 0], raw=b""), r"\[1, 0\].* do not fit together"),
+    "empty readout": (with_tensor("readout_weight", dims=[0, 0], raw=b""), r"a readout has weights.*not \[0, 0\]"),
+    "scalar readout": (with_tensor("readout_weight", dims=[], raw=bytes(4)), r"a readout has weights.*not \[\]"),
+    "readout bias": (with_tensor("readout_bias", dims=[2, 1]), r"a bias \[2, 1\]"),
+    "direction": (with_attribute("direction", b"\xff\xfe"), "does not run forward only"),
+    "activations": (with_attribute("activations", [b"\xff", b"\xfe", b"\xfd"]), "other than the usual ones"),
+    "hidden size": (with_attribute("hidden_size", 2**31), "another hidden_size than R"),
+    "bias from outside": (without_constant_bias, "not constants of the model"),
+    "weights first": (with_weights_first, "a MatMul after its LSTM cannot be imported"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_parts_that_do_not_fit_are_refused(case, tmp_path):
+    path = export_onnx(make("lstm", "linear"), tmp_path / "model.onnx")
+    proto, (change, message) = onnx.load(path), ODD[case]
+    change(proto)
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(eg.InputError, match=message) as refused:
+        import_onnx(path)
+    assert str(path) in str(refused.value)
+    assert str(refused.value).isprintable()

@@ -1,5 +1,8 @@
 """PyTorch's layout: there and back, and what is refused. That PyTorch agrees is tests/interop's to show."""
 
+import json
+import struct
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -121,3 +124,72 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path):
     file, _ = export_safetensors(spoilt, tmp_path / "m.safetensors")
     with pytest.raises(eg.InputError, match="NaN or infinite"):
         import_safetensors(file)
+
+
+def odd_file(path, change):
+    """A whole file with another header."""
+    file, readout = export_safetensors(make(eg.LSTM), path)
+    inside = {f"readout.{name}": a for name, a in load_file(readout).items()}
+    save_file(load_file(file) | inside, file, {"readout": "linear"})
+    readout.unlink()
+    content = file.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    text = json.dumps(change(header) or header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+    return file
+
+
+def as_type(dtype, shape):
+    return lambda header: header["weight_hh_l0"].update(dtype=dtype, shape=shape)
+
+
+ODD = {
+    "F8": (as_type("F8_E4M3", [80, 5]), r"weight_hh_l0 is F8_E4M3, and weights are float16, bfloat16"),
+    "whole numbers": (as_type("I32", [20, 5]), "weight_hh_l0 is I32"),
+    "shape": (as_type("F32", [21, 5]), "cut short or no safetensors file"),
+    "2^31 units": (as_type("F32", [2**33, 2**31]), "cut short or no safetensors file"),
+    "nothing": (as_type("F32", [0, 0]), "cut short or no safetensors file"),
+    "a key": (
+        lambda header: header.update({"bias\x1b\n": header.pop("bias_hh_l0")}),
+        r"has bias\\x1b\\n: cells have one layer",
+    ),
+    "metadata": (lambda header: header["__metadata__"].update(readout="\x1b[31m"), r'readout="\\x1b\[31m"'),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_headers_that_do_not_fit_are_refused(case, tmp_path):
+    change, message = ODD[case]
+    file = odd_file(tmp_path / "m.safetensors", change)
+    with pytest.raises(eg.InputError, match=message) as refused:
+        import_safetensors(file)
+    assert str(file) in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("shapes", [((0, 0), (0, 0)), ((2**31, 0), (2**31, 0)), ((20, 0), (20, 5))])
+def test_weights_of_no_size_are_refused(shapes, tmp_path):
+    content = {
+        name: np.zeros(shape, np.float32) for name, shape in zip(("weight_ih_l0", "weight_hh_l0"), shapes, strict=True)
+    }
+    save_file(content | {"readout.weight": np.zeros((1, 5), np.float32)}, tmp_path / "m.safetensors")
+    with pytest.raises(eg.InputError, match="are no matrices with numbers in them"):
+        import_safetensors(tmp_path / "m.safetensors")
+
+
+def test_what_single_precision_cannot_hold_is_refused(tmp_path):
+    content = {
+        "weight_ih_l0": np.full((5, 1), 1e300),
+        "weight_hh_l0": np.zeros((5, 5)),
+        "readout.weight": np.zeros((1, 5)),
+    }
+    save_file(content, tmp_path / "m.safetensors")
+    with pytest.raises(eg.InputError, match="NaN or infinite"):
+        import_safetensors(tmp_path / "m.safetensors")
+
+
+def test_half_precision_is_read(tmp_path):
+    content = {"weight_ih_l0": np.ones((5, 1)), "weight_hh_l0": np.zeros((5, 5)), "readout.weight": np.ones((1, 5))}
+    save_file({name: a.astype(np.float16) for name, a in content.items()}, tmp_path / "m.safetensors")
+    assert np.asarray(import_safetensors(tmp_path / "m.safetensors").cell.weight)[0].tolist() == [1.0] * 5

@@ -208,8 +208,15 @@ def test_kernels_under_vmap(estimator, monkeypatch):
         np.testing.assert_allclose(weight, one, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("named", "found"), [("sh -c", ["sh", "-c"]), ("no-such-compiler", [])])
-def test_the_compiler_that_is_named(named, found, monkeypatch):
+@pytest.mark.parametrize(
+    ("named", "found", "warning"),
+    [
+        ("sh -c", ["sh", "-c"], None),
+        ("no-such-compiler", [], "no no-such-compiler, which CXX names"),
+        ("g++ '", [], r"CXX=g\+\+ ' is no command \(No closing quotation\)"),
+    ],
+)
+def test_the_compiler_that_is_named(named, found, warning, monkeypatch):
     monkeypatch.setenv("CXX", named)
-    with contextlib.nullcontext() if found else pytest.warns(UserWarning, match="no no-such-compiler, which CXX names"):
+    with contextlib.nullcontext() if found else pytest.warns(UserWarning, match=warning):
         assert native._compiler() == found

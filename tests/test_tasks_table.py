@@ -2,6 +2,9 @@
 
 import datetime
 import gzip
+import hashlib
+import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -120,3 +123,58 @@ def test_days_are_time_stamps(tmp_path):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(eg.InputError, match="cannot be read"):
         read(tmp_path / "nowhere.csv")
+
+
+def test_a_header_of_numbers_is_one_if_it_is_said_to_be(tmp_path):
+    path = write(tmp_path, "2020,2021\n1,2\n3,5\n")
+    assert read(path).values.tolist() == [[2020, 2021], [1, 2], [3, 5]]
+    named = read_columns(path, ["2021"], None, missing=False, header=True)
+    assert (named.names, named.values.tolist()) == (("2021",), [[2], [5]])
+    path = write(tmp_path, "a,b\n1,2\n3,5\n")
+    with pytest.raises(eg.InputError, match="line 1, column 1: 'a' is not a number"):
+        read_columns(path, None, None, missing=False, header=False)
+    parquet.write_table(pyarrow.table({"a": [1.0, 2.0]}), tmp_path / "data.parquet")
+    with pytest.raises(eg.InputError, match=r"--no-header: .* always have names"):
+        read_columns(tmp_path / "data.parquet", None, None, missing=False, header=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pyarrow.date32(), 2_932_897), (pyarrow.timestamp("s"), 253_402_300_800), (pyarrow.date64(), 2**62)],
+)
+def test_dates_that_python_cannot_hold_are_refused(tmp_path, kind, value):
+    """The year 10,000 begins 2,932,897 days after 1970."""
+    days = pyarrow.array([0, value], pyarrow.int32() if kind == pyarrow.date32() else pyarrow.int64()).cast(kind)
+    parquet.write_table(pyarrow.table({"date": days, "a": [1.0, 2.0]}), tmp_path / "data.parquet")
+    with pytest.raises(eg.InputError, match="column date has values that Python cannot hold"):
+        read(tmp_path / "data.parquet")
+
+
+def test_parquet_columns_of_one_name_are_refused(tmp_path):
+    table = pyarrow.Table.from_arrays([pyarrow.array([1.0, 2.0]), pyarrow.array([3.0, 4.0])], names=["a", "a"])
+    parquet.write_table(table, tmp_path / "data.parquet")
+    with pytest.raises(eg.InputError, match=r"data\.parquet"):
+        read(tmp_path / "data.parquet")
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    content = b"a\n1\n2\n4\n"
+    out, into = os.pipe()
+    os.write(into, content)
+    os.close(into)
+    found = read(Path(f"/dev/fd/{out}"))
+    os.close(out)
+    assert found.values.tolist() == [[1], [2], [4]]
+    assert found.digest == hashlib.sha256(content).hexdigest()
+
+
+def test_nobody_waits_for_a_pipe_that_nobody_writes_to(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(eg.InputError, match=r"pipe\.csv is empty"):
+        read(tmp_path / "pipe.csv")
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_devices_are_refused_unread(device):
+    with pytest.raises(eg.InputError, match=f"{device} is a device and no file"):
+        read(Path(device))

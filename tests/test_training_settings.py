@@ -40,7 +40,7 @@ def test_defaults_differ_from_task_to_task_and_foreign_options_are_none():
         ('cell = "lstn"', 'Did you mean "lstm"'),
         ("steps = -4", "steps is -4, but must be 1 or more"),
         ("units = ", "is no TOML"),
-        ('task = "text"', 'is for the task "text"'),
+        ('task = "text"', "is for the task 'text'"),
         ("length = 3\nahead = 2", '"ahead" is unknown'),
     ],
 )

@@ -19,8 +19,10 @@ def compare(
     """
     with explained():
         from rich.console import Console
+        from rich.text import Text
 
         from evergrad.plots import plot_comparison
+        from evergrad.printable import printable
         from evergrad.training.comparison import named_runs, table
 
         found = named_runs(runs, warn)
@@ -29,4 +31,4 @@ def compare(
         console = Console()
         console = console if console.is_terminal else Console(width=200)
         console.print(table(found))
-        console.print(f"plot: {plot}")
+        console.print(Text(printable(f"plot: {plot}")))

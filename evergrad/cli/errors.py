@@ -83,7 +83,9 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def warn(message: str) -> None:
-    print(f"evergrad: {message}", file=sys.stderr)
+    from evergrad.printable import printable_lines
+
+    print(f"evergrad: {printable_lines(message)}", file=sys.stderr)
 
 
 def leave(message: str, code: int) -> None:

@@ -30,6 +30,7 @@ def export(
     with explained():
         from evergrad.export import export_onnx, export_safetensors
         from evergrad.export.safetensors_file import readout_path
+        from evergrad.printable import printable
         from evergrad.training.folder import open_run
         from evergrad.training.run import load
 
@@ -39,4 +40,4 @@ def export(
         _, progress = load(open_run(run), with_data=False)
         written = (export_onnx if format is Format.onnx else export_safetensors)(progress.state.model, out)
         for path in [written] if isinstance(written, Path) else written:
-            typer.echo(path)
+            typer.echo(printable(str(path)))

@@ -14,26 +14,28 @@ def info(run: Run) -> None:
 
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         from evergrad.checkpoint import Checkpoints
+        from evergrad.printable import printable
         from evergrad.training.folder import open_run
         from evergrad.training.reports import rows
 
         folder = open_run(run)
         last = next(iter(rows(folder.metrics, warn)[-1:]), {})
         saved = Checkpoints(folder.checkpoints, read_only=True).steps() if folder.checkpoints.is_dir() else []
-        table = Table(title=str(run), show_header=False)
+        table = Table(title=Text(printable(str(run))), show_header=False)
         table.add_row("state", "running" if folder.is_locked() else "not running")
         table.add_row("steps", f"{last.get('step', 0):,} reported of {folder.settings.steps:,}")
         table.add_row("checkpoints", ", ".join(f"{step:,}" for step in saved) or "none yet")
         for name, value in last.items():
-            table.add_row(name, _shown(value))
+            table.add_row(*(Text(printable(part)) for part in (name, _shown(value))))
         table.add_section()
         for name, value in dataclasses.asdict(folder.settings).items():
             if value is not None:
-                table.add_row(name, _shown(value))
+                table.add_row(name, Text(printable(_shown(value))))
         for place, digest in folder.fingerprints.items():
-            table.add_row(place, f"sha256 {digest[:16]}…")
+            table.add_row(Text(printable(place)), f"sha256 {digest[:16]}…")
         Console().print(table)
 
 

@@ -53,12 +53,14 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     import json
 
     from rich.console import Console
+    from rich.text import Text
 
     from evergrad.files import write_whole
     from evergrad.lab import subject
     from evergrad.lab.report import noise_of
     from evergrad.lab.summary import plot, table
     from evergrad.machine import machine
+    from evergrad.printable import printable
 
     estimators = {name: subject.parse_estimator(name) for name in names}
     check_may_replace(out / "noise.png", "PNG", "--out")
@@ -78,7 +80,7 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     write_whole(out / "noise.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     plot(chosen.words, rows, out / "noise.png")
     console.print(table(f"{chosen.words}; {steps:,} steps, {repetitions} repetitions", rows))
-    console.print(f"results: {out / 'noise.json'}, {out / 'noise.png'}")
+    console.print(Text(printable(f"results: {out / 'noise.json'}, {out / 'noise.png'}")))
 
 
 def _settings(task, cell, units, length, data, seed):

@@ -19,7 +19,7 @@ def check_may_replace(path: Path, kind: str, option: str) -> None:
 def _is_our_json(content: bytes) -> bool:
     try:
         document = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and document.get("product") == "evergrad"
 
@@ -37,7 +37,7 @@ def _is_our_safetensors(content: bytes) -> bool:
     """Which begins with the length of a header in JSON; ours says what cell and readout it is of."""
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     about = header.get("__metadata__") if isinstance(header, dict) else None
     return isinstance(about, dict) and {"cell", "readout"} <= about.keys()

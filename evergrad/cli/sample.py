@@ -28,9 +28,11 @@ def sample(
     Example: evergrad sample runs/text --length 300 --temperature 0.7 --prompt "The "
     """
     with explained():
+        from evergrad.printable import printable_lines
         from evergrad.training.evaluation import write
         from evergrad.training.folder import open_run
 
         if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot show becomes a question mark
             sys.stdout.reconfigure(errors="replace")
-        print(write(open_run(run), prompt, length=length, temperature=temperature, seed=seed))
+        text = write(open_run(run), prompt, length=length, temperature=temperature, seed=seed)
+        print(printable_lines(text) if sys.stdout.isatty() else text)  # a file gets every character as it is

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,7 @@ def start_run(task: str, out: Path, config: Path | None, given: dict[str, Any]) 
 
         machines, given = take_machines(given)
         settings = _wherever(resolve(task, given, config))
+        _tell_of_pipe(settings)
         with together(machines) as team:
             stopped = train(settings, out, Console(quiet=not team.is_first), machines, team)
     leave_by_signal(stopped)
@@ -43,6 +45,15 @@ def _wherever(settings: Settings) -> Settings:
     """With whole paths, so that the run can be resumed from any folder."""
     files = {name: getattr(settings, name) for name in FILES}
     return dataclasses.replace(settings, **{name: os.path.abspath(file) for name, file in files.items() if file})
+
+
+def _tell_of_pipe(settings: Settings) -> None:
+    if settings.task == "series" and settings.data and Path(settings.data).is_fifo():
+        print(
+            f"evergrad: --data {settings.data} is a pipe, which can be read only once: this run cannot be resumed, "
+            "evaluated or exported later. Write the data to a file to be able to.",
+            file=sys.stderr,
+        )
 
 
 @train_app.command()

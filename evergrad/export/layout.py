@@ -14,13 +14,17 @@ import numpy as np
 import evergrad as eg
 from evergrad.cells.base import KroneckerCell
 from evergrad.checks import refuse_unless
+from evergrad.printable import printable
 
 KINDS = {"RNN": eg.RNN, "LSTM": eg.LSTM, "GRU": eg.GRU}
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 
 NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Layout = dict[str, np.ndarray]
+
+_QUIET = {"over": "ignore", "invalid": "ignore"}  # what single precision cannot hold becomes infinite, and is refused
 
 
 def kind_of(cell: eg.Cell) -> str:
@@ -47,6 +51,7 @@ def to_layout(cell: KroneckerCell) -> Layout:
     }
 
 
+@np.errstate(**_QUIET)
 def from_layout(layout: Layout, source: str) -> KroneckerCell:
     """A cell of the kind that the number of gates says. `source` is where it came from, for errors."""
     missing = sorted({"weight_ih_l0", "weight_hh_l0"} - layout.keys())
@@ -56,13 +61,14 @@ def from_layout(layout: Layout, source: str) -> KroneckerCell:
     further = sorted(name for name in layout if name.startswith(("weight", "bias")) and name not in NAMES)
     refuse_unless(
         not further,
-        f"{source} has {', '.join(further)}: cells have one layer, one direction and no projection here. Import the first "
+        f"{source} has {printable(', '.join(further))}: cells have one layer, one direction and no projection here. Import the first "
         "alone.",
     )
+    layout = {name: as_numbers(layout[name], name, source) for name in NAMES if name in layout}
     x, h = layout["weight_ih_l0"], layout["weight_hh_l0"]
     refuse_unless(
-        x.ndim == h.ndim == 2,
-        f"{source}: weight_ih_l0 {list(x.shape)} and weight_hh_l0 {list(h.shape)} are no matrices.",
+        x.ndim == h.ndim == 2 and x.size > 0 and h.size > 0,
+        f"{source}: weight_ih_l0 {list(x.shape)} and weight_hh_l0 {list(h.shape)} are no matrices with numbers in them.",
     )
     units = h.shape[1]
     kinds = [name for name, gates in GATES.items() if h.shape == (gates * units, units) and len(x) == len(h)]
@@ -83,24 +89,36 @@ def from_layout(layout: Layout, source: str) -> KroneckerCell:
     weight[x.shape[1] : -1, second] = gates(h)
     for place, bias in zip((first, second), biases, strict=True):
         weight[-1, place] += bias.reshape(-1, units)
-    return with_weights(cell, weight.reshape(len(weight), -1))
+    return with_weights(cell, source, weight.reshape(len(weight), -1))
 
 
-def readout_from(weight: np.ndarray, bias: np.ndarray | None, softmax: bool) -> eg.Readout:
+@np.errstate(**_QUIET)
+def as_numbers(a: np.ndarray, name: str, source: str) -> np.ndarray:
+    """Refuses weights in a form that is quantised, or of no numbers at all."""
+    refuse_unless(
+        a.dtype.name in FLOATS, f"{source}: {name} is {a.dtype.name}, and weights are {', '.join(FLOATS)}: convert it."
+    )
+    return a.astype(np.float32) if a.dtype.name in FLOATS[:2] else a
+
+
+def readout_from(weight: np.ndarray, bias: np.ndarray | None, softmax: bool, source: str) -> eg.Readout:
     """From PyTorch's layout, weight [outputs, n]."""
-    fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
+    weight = as_numbers(weight, "the readout's weight", source)
+    bias = None if bias is None else as_numbers(bias, "the readout's bias", source)
+    fits = weight.ndim == 2 and weight.size > 0 and (bias is None or bias.shape == weight.shape[:1])
     given = f"{list(weight.shape)}" + ("" if bias is None else f" and a bias {list(bias.shape)}")
-    refuse_unless(fits, f"a readout has weights [outputs, units] and a bias [outputs], not {given}.")
+    refuse_unless(fits, f"{source}: a readout has weights [outputs, units] and a bias [outputs], not {given}.")
     outputs, units = weight.shape
     readout = (eg.Softmax if softmax else eg.Linear)(units, outputs, key=_any_key())
-    return with_weights(readout, weight.T, np.zeros(outputs) if bias is None else bias)
+    return with_weights(readout, source, weight.T, np.zeros(outputs) if bias is None else bias)
 
 
-def with_weights(part, weight: np.ndarray, bias: np.ndarray | None = None):
-    given = [weight] if bias is None else [weight, bias]
-    refuse_unless(all(np.isfinite(a).all() for a in given), "some of its weights are NaN or infinite.")
-    part = eqx.tree_at(lambda p: p.weight, part, jnp.asarray(weight, part.weight.dtype))
-    return part if bias is None else eqx.tree_at(lambda p: p.bias, part, jnp.asarray(bias, part.bias.dtype))
+@np.errstate(**_QUIET)
+def with_weights(part, source: str, weight: np.ndarray, bias: np.ndarray | None = None):
+    given = [a.astype(part.weight.dtype) for a in (weight, bias) if a is not None]
+    refuse_unless(all(np.isfinite(a).all() for a in given), f"{source}: some of its weights are NaN or infinite.")
+    part = eqx.tree_at(lambda p: p.weight, part, jnp.asarray(given[0]))
+    return part if bias is None else eqx.tree_at(lambda p: p.bias, part, jnp.asarray(given[1]))
 
 
 def _halves(kind):

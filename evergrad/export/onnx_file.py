@@ -9,6 +9,7 @@ import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
 from evergrad.export.layout import GATES, Layout, from_layout, kind_of, readout_from, to_layout
 from evergrad.files import written_whole
+from evergrad.printable import first_line
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
 # nodes that change no number, and those that pass on some of them
@@ -76,18 +77,23 @@ def import_onnx(path: str | Path, *, readout: str | None = None) -> eg.Model:
     try:
         proto = onnx.load(path)
         onnx.checker.check_model(proto)
-    except Exception as error:
-        raise InputError(f"{path} is cut short or no ONNX model: {error}") from None
-    constants = {t.name: onnx.numpy_helper.to_array(t) for t in proto.graph.initializer}
-    for node in proto.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
+        constants = _constants(onnx, proto.graph)
+    except Exception as error:  # whatever damage makes the library raise
+        raise InputError(f"{path} is cut short or no ONNX model: {first_line(error)}") from None
     cells = [node for node in proto.graph.node if node.op_type in GATES]
     refuse_unless(
         len(cells) == 1, f"{path} has {len(cells)} RNN, LSTM and GRU nodes: a model with exactly one can be imported."
     )
     _check_input(proto.graph, cells[0], path)
     return eg.Model(_cell(cells[0], constants, path), _readout(proto.graph, cells[0], constants, readout, path))
+
+
+def _constants(onnx: Any, graph: Any) -> Layout:
+    found = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            found[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
+    return found
 
 
 def _weights(kind: str, layout: Layout) -> Layout:
@@ -112,10 +118,15 @@ def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
     refuse(before, "resets before the linear map (linear_before_reset=0), which eg.GRU does not: export it with 1")
     begins = [constants[name] for name in node.input[5:7] if name in constants]
     refuse(any(np.any(a) for a in begins), "starts from a state that is not zero")
-    arrays = [constants.get(name) if name else None for name in (*node.input, "", "", "")[1:4]]
-    refuse(arrays[0] is None or arrays[1] is None, "has weights that are not constants of the model")
-    w, r, b = arrays
+    names = (*node.input, "", "", "")[1:4]
+    w, r, b = (constants.get(name) if name else None for name in names)
+    unknown = w is None or r is None or (b is None and names[2] != "")
+    refuse(unknown, "has weights that are not constants of the model")
     gates = GATES[kind]
+    refuse(
+        not _fit(gates, w, r, b), f"has weights W, R and B of the shapes {_shapes(w, r, b)}, which do not fit together"
+    )
+    refuse("hidden_size" in settings and settings["hidden_size"].i != r.shape[2], "has another hidden_size than R")
     back = lambda a: a.reshape(gates, -1, *a.shape[1:])[np.argsort(ORDER[kind])].reshape(a.shape)  # noqa: E731
     b = np.zeros(2 * r.shape[1], np.float32) if b is None else b[0]
     first, second = np.split(b, 2)
@@ -123,14 +134,26 @@ def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
     return from_layout({**layout, "bias_ih_l0": back(first), "bias_hh_l0": back(second)}, str(path))
 
 
+def _fit(gates, w, r, b):
+    """W [1, g·n, inputs], R [1, g·n, n] and B [1, 2·g·n]."""
+    if r.ndim != 3 or w.ndim != 3 or 0 in (w.size, r.size):
+        return False
+    rows = gates * r.shape[2]
+    return r.shape[:2] == w.shape[:2] == (1, rows) and (b is None or b.shape == (1, 2 * rows))
+
+
+def _shapes(*arrays):
+    return ", ".join(str(list(a.shape)) for a in arrays if a is not None)
+
+
 def _usual(kind, settings):
-    usual = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}[kind]
-    return [s.decode().lower() for s in settings["activations"].strings] == usual
+    usual = {"RNN": [b"tanh"], "LSTM": [b"sigmoid", b"tanh", b"tanh"], "GRU": [b"sigmoid", b"tanh"]}[kind]
+    return [s.lower() for s in settings["activations"].strings] == usual
 
 
 def _check_input(graph: Any, cell: Any, path: Path) -> None:
     """Refuses what changes x before the cell sees it."""
-    makers = {name: node for node in graph.node for name in node.output}
+    makers = {name: node for node in graph.node for name in node.output if name}
     name = cell.input[0]
     while name in makers:
         node = makers[name]
@@ -143,17 +166,18 @@ def _check_input(graph: Any, cell: Any, path: Path) -> None:
 
 def _readout(graph: Any, cell: Any, constants: Layout, readout: str | None, path: Path) -> eg.Readout:
     """The one affine map downstream of the cell. Whatever else changes numbers there is refused."""
-    reached, weight, bias, softmax = set(cell.output), None, None, False
+    reached, weight, bias, softmax = {name for name in cell.output if name}, None, None, False
     for node in graph.node:
         if not reached & set(node.input):
             continue
-        reached |= set(node.output)
+        reached |= {name for name in node.output if name}
         given = [constants[name] for name in node.input if name in constants]
-        if node.op_type == "MatMul" and weight is None and given:
-            weight = given[0].T
-        elif node.op_type == "Gemm" and weight is None and given and _plain(node):
+        second = constants.get(node.input[1]) if len(node.input) > 1 else None
+        if node.op_type == "MatMul" and weight is None and second is not None:
+            weight = second.T
+        elif node.op_type == "Gemm" and weight is None and second is not None and _plain(node, constants):
             turned = any(a.name == "transB" and a.i for a in node.attribute)
-            weight, bias = given[0] if turned else given[0].T, given[1] if len(given) > 1 else np.zeros(1)
+            weight, bias = second if turned else second.T, given[1] if len(given) > 1 else np.zeros(1, np.float32)
         elif node.op_type == "Add" and weight is not None and bias is None and given:
             bias = given[0]
         elif node.op_type in ("Softmax", "LogSoftmax") and weight is not None and not softmax:
@@ -170,11 +194,21 @@ def _readout(graph: Any, cell: Any, constants: Layout, readout: str | None, path
     refuse_unless(
         not (softmax and readout == "linear"), f"{path} ends in a Softmax, so it predicts symbols and no numbers."
     )
-    bias = None if bias is None else np.broadcast_to(np.ravel(bias), len(weight))
-    return readout_from(weight, bias, softmax or readout == "softmax")
+    if bias is not None and weight.ndim == 2:
+        bias = _for_all(bias, len(weight))
+    return readout_from(weight, bias, softmax or readout == "softmax", str(path))
 
 
-def _plain(gemm):
+def _for_all(bias, outputs):
+    """A bias that is the same for all steps and streams as [outputs]; any other as it is."""
+    same = bias.size in (1, outputs) and bias.shape[-1:] in ((), (bias.size,))
+    return np.broadcast_to(np.ravel(bias), outputs) if same else bias
+
+
+def _plain(gemm, constants):
+    """A·B + C with nothing multiplied or turned but B, and a C, if any, that is constant."""
+    if len(gemm.input) > 2 and gemm.input[2] not in constants:
+        return False
     return not any((a.name in ("alpha", "beta") and a.f != 1) or (a.name == "transA" and a.i) for a in gemm.attribute)
 
 

@@ -6,8 +6,9 @@ import numpy as np
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
-from evergrad.export.layout import from_layout, kind_of, readout_from, to_layout
+from evergrad.export.layout import FLOATS, from_layout, kind_of, readout_from, to_layout
 from evergrad.files import written_whole
+from evergrad.printable import first_line, printable
 
 
 def readout_path(path: Path) -> Path:
@@ -43,9 +44,9 @@ def import_safetensors(path: str | Path, *, readout: str | None = None) -> eg.Mo
         f"state_dict of a torch.nn.Linear to {readout_path(path).name} beside it.",
     )
     kind = (readout or metadata.get("readout", "linear")).lower()
-    refuse_unless(kind in ("linear", "softmax"), f'readout="{readout}": choose "linear" or "softmax".')
+    refuse_unless(kind in ("linear", "softmax"), f'{path}: readout="{printable(kind)}": choose "linear" or "softmax".')
     cell = from_layout(layout, str(path))
-    return eg.Model(cell, readout_from(inside["weight"], inside.get("bias"), kind == "softmax"))
+    return eg.Model(cell, readout_from(inside["weight"], inside.get("bias"), kind == "softmax", str(path)))
 
 
 def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
@@ -57,11 +58,23 @@ def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str])
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The weights and biases of a file, whatever else is in it, and what it says of itself."""
     from safetensors import SafetensorError, safe_open
 
     refuse_unless(path.is_file(), f"{path} is not a file.")
     try:
         with safe_open(path, "numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            names = [name for name in file.keys() if name.startswith(("weight", "bias", "readout."))]  # noqa: SIM118
+            for name in names:
+                _check_dtype(path, name, file.get_slice(name).get_dtype())
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except SafetensorError as error:
-        raise InputError(f"{path} is cut short or no safetensors file: {error}.") from None
+        why = first_line(error)
+        raise InputError(f"{path} is cut short or no safetensors file: {why}.") from None
+
+
+def _check_dtype(path: Path, name: str, dtype: str) -> None:
+    known = ("F16", "BF16", "F32", "F64")
+    refuse_unless(
+        dtype in known, f"{path}: {printable(name)} is {dtype}, and weights are {', '.join(FLOATS)}: convert it."
+    )

@@ -77,7 +77,13 @@ def available() -> bool:
 
 def _compiler() -> list[str]:
     """The words of the command that compiles; none if there is none."""
-    named = shlex.split(os.environ.get("CXX", ""))
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        warnings.warn(
+            f"evergrad: CXX={os.environ['CXX']} is no command ({error}); slower forms are used.", stacklevel=3
+        )
+        return []
     if named and shutil.which(named[0]) is None:
         warnings.warn(f"evergrad: there is no {named[0]}, which CXX names; slower forms are used.", stacklevel=3)
         return []

@@ -1,56 +1,109 @@
 """One safetensors file: arrays as tensors, the rest as JSON in its metadata. Nothing in it is ever executed."""
 
+import contextlib
+import hashlib
+import inspect
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, numpy as safetensors, safe_open
+from safetensors import numpy as safetensors, safe_open
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
 from evergrad.files import written_whole
+from evergrad.printable import brief, first_line, printable
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
 VERSION = 1
+_CHECKSUM = "sha256"
+_KEYS = {"format", "version", "content", _CHECKSUM}
 
 
 def save(learner: Any, path: str | Path) -> None:
     path, tensors = Path(path), {}
-    content = {"class": type(learner).__name__, "state": _plain(vars(learner), tensors)}
-    metadata = {"format": FORMAT, "version": str(VERSION), "content": json.dumps(content)}
+    content = json.dumps({"class": type(learner).__name__, "state": _plain(vars(learner), tensors)})
+    metadata = {"format": FORMAT, "version": str(VERSION), "content": content, _CHECKSUM: _checksum(content, tensors)}
     with written_whole(path) as beside:
         beside.write_bytes(safetensors.save(tensors, metadata))  # save_file would make it readable by its owner alone
 
 
 def load(cls: type, path: str | Path) -> Any:
     path = Path(path)
+    metadata, tensors = _read(path)
+    _check_metadata(cls, path, metadata)
+    with _or_damaged(path):
+        _check_whole(metadata, tensors)
+        content = json.loads(metadata["content"])
+        kind, state = content["class"], content["state"]
+    refuse_unless(kind == cls.__name__, f"{path} holds an {_named(kind)}, not an {cls.__name__}: load it with that.")
+    with _or_damaged(path):
+        return _learner(cls, _object(state, tensors))
+
+
+@contextlib.contextmanager
+def _or_damaged(path: Path) -> Iterator[None]:
+    """What content of other types, sizes or depth than `save` writes makes Python raise."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(f"{path} is damaged ({why}): save the model again.") from None
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     refuse_unless(path.is_file(), f"{path} is not a file: pass the path that was given to save.")
     try:
         with safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise InputError(f"{path} is cut short or no safetensors file ({error}): save the model again.") from None
+            return file.metadata() or {}, tensors
+    except Exception as error:  # whatever damage makes the library raise
+        why = first_line(error)
+        raise InputError(f"{path} is cut short or no safetensors file ({why}): save the model again.") from None
+
+
+def _check_metadata(cls: type, path: Path, metadata: dict[str, str]) -> None:
     refuse_unless(
         metadata.get("format") == FORMAT, f"{path} holds no {cls.__name__}: it was not written by its save()."
     )
     refuse_unless(
         metadata.get("version") == str(VERSION),
-        f"{path} is of version {metadata.get('version')} and this evergrad reads version {VERSION}: load it with the "
-        "evergrad that wrote it.",
+        f"{path} is of version {_named(metadata.get('version'))} and this evergrad reads version {VERSION}: load it with "
+        "the evergrad that wrote it.",
     )
-    content = json.loads(metadata["content"])
-    refuse_unless(
-        content["class"] == cls.__name__,
-        f"{path} holds an {content['class']}, not an {cls.__name__}: load it with that.",
-    )
-    learner = cls()
-    try:
-        vars(learner).update(_object(content["state"], tensors))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): save the model again.") from None
+
+
+def _check_whole(metadata: dict[str, str], tensors: dict[str, np.ndarray]) -> None:
+    """Files of before there were checksums have none, and are believed."""
+    if metadata.keys() - _KEYS:
+        raise ValueError("it says what no file of ours does")
+    if _CHECKSUM in metadata and metadata[_CHECKSUM] != _checksum(metadata["content"], tensors):
+        raise ValueError("its checksum is wrong")
+
+
+def _checksum(content: str, tensors: dict[str, np.ndarray]) -> str:
+    """Of the JSON, and of every tensor's name, type, shape and bytes."""
+    found = hashlib.sha256(content.encode())
+    for name in sorted(tensors):
+        a = tensors[name]
+        found.update(repr((name, a.dtype.str, a.shape)).encode())
+        found.update(a.tobytes())
+    return found.hexdigest()
+
+
+def _named(value: Any) -> str:
+    return printable(value[:100]) if isinstance(value, str) else brief(value)
+
+
+def _learner(cls: type, state: dict[str, Any]) -> Any:
+    from evergrad.river.checking import check_learner
+
+    learner = cls(**{name: state[name] for name in inspect.signature(cls).parameters})
+    vars(learner).update(state)
+    check_learner(learner)
     return learner
 
 
@@ -103,8 +156,8 @@ def _objects() -> dict[str, tuple]:
     from evergrad.river.slots import Slots
 
     return {
-        "session": (Session, Session.__getstate__, lambda state: _revive(Session, state)),
-        "slots": (Slots, vars, lambda state: _revive_plain(Slots, state)),
+        "session": (Session, Session.__getstate__, _revive_session),
+        "slots": (Slots, vars, _revive_slots),
         "settings": (Settings, vars, lambda fields: Settings(**fields)),
         "estimator": (eg.Estimator, _estimator_parts, lambda parts: _ESTIMATORS[parts[0]](**parts[1])),
     }
@@ -122,13 +175,21 @@ def _estimator_parts(estimator):
     return [type(estimator).__name__, dict(vars(estimator))]
 
 
-def _revive(cls, state):
-    new = cls.__new__(cls)
+def _revive_session(state):
+    from evergrad.river.checking import check_session
+    from evergrad.river.session import Session
+
+    check_session(state)
+    new = Session.__new__(Session)
     new.__setstate__(state)
     return new
 
 
-def _revive_plain(cls, state):
-    new = cls.__new__(cls)
+def _revive_slots(state):
+    from evergrad.river.slots import Slots
+
+    new = Slots()
+    if state.keys() != vars(new).keys():
+        raise ValueError("its features are not what they were")
     vars(new).update(state)
     return new

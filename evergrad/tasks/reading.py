@@ -2,6 +2,8 @@
 
 import hashlib
 import itertools
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,11 +47,31 @@ def read_text(path: Path, *, as_bytes: bool = False) -> Text:
         ) from None
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, *, pipe: bool = False) -> bytes:
+    """All of a regular file, or of a pipe if that will do. Anything else, a device that never ends say, is refused unread.
+
+    A pipe that nobody writes to is empty: nothing waits for a writer.
+    """
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=_at_once) as file:
+            kind = os.fstat(file.fileno()).st_mode
+            what = "a pipe" if stat.S_ISFIFO(kind) else "a device"
+            refuse_unless(
+                stat.S_ISREG(kind) or (pipe and stat.S_ISFIFO(kind)),
+                f"{path} is {what} and no file: write what it gives to a file, and name that.",
+            )
+            os.set_blocking(file.fileno(), True)
+            return file.read()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from None
+    except MemoryError:
+        raise InputError(f"{path} is larger than the memory of this machine: give a part of it.") from None
+
+
+def _at_once(path, flags):
+    """Opens without waiting for whoever writes to a pipe."""
+    refuse_unless("\0" not in os.fspath(path), f"{path} has a zero byte in its name: no file has.")
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _at(path: Path, raw: bytes, index: int) -> str:

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from evergrad.checks import refuse_unless
+from evergrad.printable import printable
 from evergrad.training.folder import Folder, open_run
 from evergrad.training.reports import rows
 from evergrad.training.settings import ESTIMATORS, Settings
@@ -65,7 +67,7 @@ def table(runs: Sequence[tuple[str, Folder]]) -> Table:
             *figures,
             "–" if rate is None else f"{rate:,.0f}",
         )
-        made.add_row(name, *cells)
+        made.add_row(Text(printable(name)), *cells)
     return made
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from evergrad.printable import printable_lines
 from evergrad.training.tasks import Task
 
 
@@ -72,10 +73,10 @@ class Display:
 
     def say(self, text: str) -> None:
         if self.unread is None:
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.print(Text(printable_lines(text)), soft_wrap=True)
             return
         with contextlib.suppress(OSError):  # stderr may have gone the same way
-            print(text, file=sys.stderr, flush=True)
+            print(printable_lines(text), file=sys.stderr, flush=True)
 
     def _hung_up(self):
         self.unread = signal.SIGPIPE

@@ -13,6 +13,7 @@ import optax
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
 from evergrad.model import Model
+from evergrad.printable import printable_lines
 from evergrad.tasks.reading import Text, encode, read_text
 from evergrad.tasks.text import bits_per_symbol, sample
 from evergrad.training.folder import Folder
@@ -21,7 +22,7 @@ from evergrad.training.tasks import CopyTask, SeriesTask, Task, TextTask
 
 
 def _complain(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(printable_lines(text), file=sys.stderr)
 
 
 def evaluate(folder: Folder, data: Path | None, *, steps: int) -> dict[str, Any]:

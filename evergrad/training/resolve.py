@@ -6,6 +6,8 @@ from typing import Any
 
 from evergrad.checks import InputError, refuse_unless
 from evergrad.names import refuse_unknown
+from evergrad.printable import brief, first_line, printable
+from evergrad.tasks.reading import read_file
 from evergrad.training.settings import ESTIMATORS, Settings, default, fields, flag, split_names
 
 
@@ -22,7 +24,7 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
     _check_parameters(chosen, {*from_file, *said})
     targets = split_names(chosen.get("targets")) or []
     for name in targets:
-        refuse_unless(targets.count(name) == 1, f"--targets has {name} twice: name each column once.")
+        refuse_unless(targets.count(name) == 1, f"--targets has {printable(name)} twice: name each column once.")
     if chosen["weights"] is not None:
         chosen |= _decided_by_weights(chosen, {*from_file, *said})
     if chosen.get("reset_every") is not None and "reset_probability" not in {*from_file, *said}:
@@ -37,33 +39,48 @@ def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any
     about = field.metadata
     kind = about["kind"]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        refuse_unless(abs(value) <= _LARGEST, f"{source} is {brief(value)}: write it as 1e30, with an exponent.")
         value = float(value)
     refuse_unless(
         isinstance(value, kind) and isinstance(value, bool) == (kind is bool),
-        f"{source} is {value!r}, but must be {_KINDS[kind]}.",
+        f"{source} is {brief(value)}, but must be {_KINDS[kind]}.",
     )
+    if isinstance(value, str):
+        _check_text(value, source)
     if about["choices"]:
         refuse_unknown(f"value of {source}", value, about["choices"], "choose one of")
     lowest, highest, above = about["at_least"], None if stored else about["at_most"], about["above"]
-    refuse_unless(lowest is None or value >= lowest, f"{source} is {value}, but must be {lowest} or more.")
-    refuse_unless(highest is None or value <= highest, f"{source} is {value}, but must be {highest} or less.")
-    refuse_unless(above is None or value > above, f"{source} is {value}, but must be above {above}.")
+    highest = _LARGEST if kind is int and highest is None else highest
+    refuse_unless(lowest is None or value >= lowest, f"{source} is {brief(value)}, but must be {lowest} or more.")
+    refuse_unless(highest is None or value <= highest, f"{source} is {brief(value)}, but must be {highest} or less.")
+    refuse_unless(above is None or value > above, f"{source} is {brief(value)}, but must be above {above}.")
     return value
 
 
+_LARGEST = 2**63 - 1
 _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
 
-def _read_config(path: Path, task: str) -> dict[str, Any]:
+def _check_text(value: str, source: str) -> None:
+    """Refuses what no file can be called and no settings can hold."""
+    refuse_unless("\0" not in value, f"{source} is {brief(value)}: it has a zero byte, which no name has.")
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check the path of --config.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no TOML: {error}. Write lines such as `units = 128`.") from None
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{source} is {brief(value)}, which is not UTF-8: give the file a name that is.") from None
+
+
+def _read_config(path: Path, task: str) -> dict[str, Any]:
+    raw = read_file(path)
+    try:
+        content = tomllib.loads(raw.decode())
+    except RecursionError:
+        raise InputError(f"{path} has lists in lists too deep to read. Write lines such as `units = 128`.") from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+        raise InputError(f"{path} is no TOML: {first_line(error)}. Write lines such as `units = 128`.") from None
     content = {name.replace("-", "_"): value for name, value in content.items()}
     meant = content.pop("task", task)
-    refuse_unless(meant == task, f'{path} is for the task "{meant}", but this is `evergrad train {task}`.')
+    refuse_unless(meant == task, f"{path} is for the task {brief(meant)}, but this is `evergrad train {task}`.")
     for name in content:
         refuse_unknown(f"setting in {path}", name, fields(task))
     return content

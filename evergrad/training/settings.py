@@ -154,6 +154,7 @@ class Settings:
         group=_TASK,
         tasks=("text",),
         at_least=1,
+        at_most=_RAREST,
         otherwise="by chance only",
     )
     valid_every: int | None = option(
@@ -165,6 +166,14 @@ class Settings:
     )
     targets: str | None = option(
         None, str, "Columns to forecast, a,b,c.", group=_TASK, tasks=("series",), otherwise="all that are read"
+    )
+    header: bool | None = option(
+        None,
+        bool,
+        "Whether the first row of a CSV has names.",
+        group=_TASK,
+        tasks=("series",),
+        otherwise="yes, unless it has only numbers",
     )
     time: str | None = option(
         None, str, "Column of time stamps.", group=_TASK, tasks=("series",), otherwise="one named time, date, …"

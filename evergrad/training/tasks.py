@@ -1,7 +1,6 @@
 """The tasks as a run sees them: where streams come from, what is reported, and what is held against the model."""
 
 import abc
-import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,6 +138,7 @@ class SeriesTask(Task):
             columns or split_names(settings.columns),
             settings.time,
             missing=settings.missing == "skip",
+            header=settings.header,
             fixed=columns is not None,
         )
         self.columns = columns.names
@@ -157,7 +157,7 @@ class SeriesTask(Task):
             f"--steps {settings.steps}: {path} has {self.steps} rows for each of {settings.batch} streams, and a "
             "second pass would forecast what was already seen. Leave --steps out to use them all.",
         )
-        self.fingerprints = {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+        self.fingerprints = {str(path): columns.digest}
 
     def readout(self, units, key):
         return Linear(units=units, outputs=len(self.names), key=key)

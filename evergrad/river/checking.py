@@ -1,0 +1,104 @@
+"""What a file must hold to be a learner: sizes and types are looked at before anything is made of them."""
+
+from typing import Any
+
+import numpy as np
+
+import evergrad as eg
+from evergrad.river.machine import CELLS, OPTIMISERS, Machine, Settings, machine
+from evergrad.river.session import Session
+from evergrad.river.slots import Slots
+
+
+def need(ok: bool, why: str) -> None:
+    if not ok:
+        raise ValueError(why)
+
+
+def check_session(state: Any) -> None:
+    """The state of a `Session`, whose arrays must be those of its settings."""
+    need(isinstance(state, dict) and isinstance(state.get("settings"), Settings), "it has no settings")
+    settings, arrays = state["settings"], state["arrays"]
+    need(isinstance(arrays, list) and all(isinstance(a, np.ndarray) for a in arrays), "it has no arrays")
+    _check_settings(settings, sum(a.size for a in arrays))
+    found = machine(settings)
+    _check_arrays(found, arrays)
+    _check_samples(found, [*state["pending"], *([] if state.get("twin") is None else [state["twin"]])])
+    _check_hidden(found, state["hidden"])
+    need(_is_count(state["seed"]), f"its seed is {state['seed']!r}")
+
+
+def check_learner(learner: Any) -> None:
+    """A learner as it was put together."""
+    slots, session = learner._slots, learner._session
+    need(isinstance(slots, Slots), "it has no features")
+    places = [*slots.places.values(), *(place for each in slots.categories.values() for place in each.values())]
+    need(sorted(places) == list(range(len(slots.origins))), "its features are not one to a slot")
+    need(all(isinstance(origin, float) for origin in slots.origins), "its features have no origins")
+    need({*slots.kinds} == {*slots.places, *slots.categories}, "its features have no kinds")
+    need(session is None or isinstance(session, Session), "it has no session")
+    if session is not None:
+        need(len(slots) <= session.settings.slots, "it has more features than its network")
+        need(learner._classes() == session.settings.classes, "it has other classes than its network")
+    _check_past(learner, learner._lanes)
+
+
+def _check_settings(settings: Settings, entries: int) -> None:
+    """Sizes that a file with so many entries can have: what they announce is in it."""
+    units, slots, lanes, classes = sizes = (settings.units, settings.slots, settings.lanes, settings.classes)
+    need(all(_is_count(size) for size in sizes) and min(units, slots, lanes) > 0, f"its sizes are {sizes}")
+    need(settings.cell in CELLS and settings.optimiser in OPTIMISERS, "its cell or its optimiser is unknown")
+    need(settings.dtype in ("float32", "float64"), f"its numbers are {settings.dtype!r}")
+    numbers = (settings.learning_rate, settings.clip)
+    need(all(isinstance(a, float) and 0 < a < np.inf for a in numbers), f"its learning rate and clip are {numbers}")
+    need(isinstance(settings.estimator, eg.Estimator), "it has no estimator")
+    parameters = [value for value in vars(settings.estimator).values() if _is_count(value)]
+    largest = max(units * (units + slots), lanes * slots, units * classes, *parameters, 0)
+    need(largest <= entries, f"it announces {largest:,} numbers or more, and there are {entries:,}")
+
+
+def _check_arrays(found: Machine, arrays: list[np.ndarray]) -> None:
+    need(len(arrays) == len(found.buffers.shapes), f"it has {len(arrays)} arrays, not {len(found.buffers.shapes)}")
+    for a, form in zip(arrays, found.buffers.shapes, strict=True):
+        need(
+            a.shape == form.shape and a.dtype.kind == form.dtype.kind,
+            f"an array is {a.dtype}{list(a.shape)}, not {form.dtype}{list(form.shape)}",
+        )
+
+
+def _check_samples(found: Machine, samples: list[Any]) -> None:
+    lanes, slots = found.settings.lanes, found.settings.slots
+    for _, raw, last, z, before, first, repeats in samples:
+        need(_is_real(raw, (lanes, slots)) and _is_real(z, (lanes, slots)), "a sample that waits has other features")
+        need(_is_real(last, (lanes,)) or _is_id(last, (lanes,)), "a sample that waits has other targets")
+        need(isinstance(first, bool) and _is_count(repeats), "a sample that waits is damaged")
+        _check_hidden(found, before)
+
+
+def _check_hidden(found: Machine, hidden: Any) -> None:
+    m = found.settings.units * CELLS[found.settings.cell].states
+    need(hidden is None or _is_real(hidden, (found.settings.lanes, m)), "a hidden state is of another size")
+
+
+def _check_past(learner: Any, lanes: int | None) -> None:
+    """The newest targets or labels of every lane."""
+    known, last = getattr(learner, "_known", None), getattr(learner, "_last", None)
+    need(known is None or (_is_real(known) and known.ndim == 2), "its last targets are no numbers")
+    need(last is None or (_is_id(last) and last.ndim == 1), "its last labels are no numbers")
+    for a in (known, last):
+        need(a is None or len(a) == lanes, "its last targets are of other lanes")
+    labels = getattr(learner, "_labels", [])
+    need(isinstance(labels, list) and all(isinstance(a, bool | int | float | str) for a in labels), "no labels")
+    need(last is None or bool(np.all((last >= -1) & (last < len(labels)))), "its last labels are unknown")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_real(a: Any, shape: tuple[int, ...] | None = None) -> bool:
+    return isinstance(a, np.ndarray) and a.dtype.kind == "f" and shape in (None, a.shape)
+
+
+def _is_id(a: Any, shape: tuple[int, ...] | None = None) -> bool:
+    return isinstance(a, np.ndarray) and a.dtype.kind == "i" and shape in (None, a.shape)
