@@ -204,8 +204,8 @@ def test_devices_that_do_not_fit_are_refused(tmp_path, words, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"coordinator": "a:1", "processes": 2, "process_id": 2}, "2 processes have the ids 0 to 1"),
-        ({"processes": 2, "process_id": 0}, "--coordinator is missing"),
+        ({"coordinator": "a:1", "processes": "2", "process_id": 2}, "2 processes have the ids 0 to 1"),
+        ({"processes": "2", "process_id": 0}, "--coordinator is missing"),
         ({"coordinator": "a:1"}, "--processes, --process-id is missing"),
         ({"devices": 0}, "--devices is 0, but must be 1 or more"),
         ({"shard": "weights"}, "weights"),

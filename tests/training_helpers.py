@@ -1,6 +1,5 @@
 """Real processes of the command line, and what they leave behind."""
 
-import contextlib
 import json
 import os
 import socket
@@ -63,12 +62,9 @@ def start(*arguments) -> subprocess.Popen:
 
 
 def free_address() -> str:
-    """Of a port that is free, as is the one above."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError):
-            port = first.getsockname()[1]
-            with socket.create_server(("127.0.0.1", port + 1)):
-                return f"127.0.0.1:{port}"
+    """Of a port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def start_team(size: int, *arguments, ids=None) -> list[subprocess.Popen]:
