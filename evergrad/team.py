@@ -98,18 +98,16 @@ class Team:
         """The run is over for all: from now on a process may go without being missed."""
         self.gather(None)
         self._over = True
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
+        with contextlib.suppress(RuntimeError):  # whoever goes now has done its work
             self._client.wait_at_barrier(f"{_OURS}/over", int(SILENCE * 1000))  # nobody goes before all know
-            if self.is_first:
-                self._client.get_live_nodes(list(range(self.size)))  # comes back when the others have gone
-        self._client.shutdown()
+            if self.is_first:  # with which the service goes
+                self._client.get_live_nodes(list(range(self.size)))  # comes back when the others have left
+            self._client.shutdown()
 
     def fail(self, message: str, code: int) -> None:
         """Ends this process, and the others with it, which say why."""
         told = json.dumps([f"process {self.id} stopped: {message}", code])
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # another was first
-            self._client.key_value_set(f"{_OURS}/failed", told)
-        self._stop(message, code, range(self.size))
+        self._stop(message, code, range(self.size), told)
 
     def given_up(self) -> None:
         """What JAX does when it cannot reach process 0 any more."""
@@ -132,11 +130,14 @@ class Team:
                     self._stop(what, LOST, set(everyone) - set(gone))
                 time.sleep(_LOOK)
 
-    def _stop(self, message, code, together):
+    def _stop(self, message, code, together, told=None):
         """All who are there end together: the service ends with process 0, and with the service all the others."""
         with self._ending:  # whoever comes second waits here for the end
+            with contextlib.suppress(jax.errors.JaxRuntimeError):  # another has failed too
+                if told is not None:
+                    self._client.key_value_set(f"{_OURS}/failed", told)
             with contextlib.suppress(jax.errors.JaxRuntimeError):
-                if self.id in together:
+                if together:
                     self._client.wait_at_barrier(f"{_OURS}/end", 5000, sorted(together))
             self._end(message, code)
 

@@ -9,7 +9,7 @@ from evergrad.training.settings import option
 
 AUTO = "auto"  # --processes as the cluster has them
 _DEVICES = "Devices and processes"
-MOST = 4096
+MOST = 4096  # processes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,6 @@ class Machines:
         "Devices to spread the run over, those of all processes together; of a CPU so many are made.",
         group=_DEVICES,
         at_least=1,
-        at_most=MOST,
         otherwise="1, or all that the processes have",
     )
     shard: str = option(

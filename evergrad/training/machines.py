@@ -16,6 +16,8 @@ from evergrad.training.machine_options import AUTO, MOST, Machines, machine_fiel
 from evergrad.training.resolve import checked
 from evergrad.training.settings import default, flag
 
+_MOST_EACH = 256  # devices of a process; JAX counts beyond 2048 as those of the next
+
 
 def take_machines(given: dict[str, Any]) -> tuple[Machines, dict[str, Any]]:
     """Those options of a command line that are about machines, checked, and the others."""
@@ -89,8 +91,12 @@ def _make_devices(wanted: int | None, processes: int) -> None:
         wanted % processes == 0,
         f"--devices {wanted} cannot be shared out evenly over {processes} processes: use a multiple of {processes}.",
     )
+    each = wanted // processes
+    refuse_unless(
+        each <= _MOST_EACH, f"--devices {wanted}: {each} of each process, which cannot be more than {_MOST_EACH}."
+    )
     with contextlib.suppress(RuntimeError):  # JAX has started already: `make_mesh` sees whether it has enough
-        jax.config.update("jax_num_cpu_devices", wanted // processes)
+        jax.config.update("jax_num_cpu_devices", each)
 
 
 def _leave(message: str, code: int) -> None:
