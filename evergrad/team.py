@@ -1,16 +1,14 @@
 """The processes of one run: how they find each other, agree, and notice that one is gone.
 
-Process 0 listens at the coordinator's address, the others call there, and the lines stay open for the whole run. Over
-them goes what all must agree on (JSON, a few bytes a call of the compiled loop), and a beat every two seconds. A process
-that is killed hangs up, which the others notice at once; one that is frozen, or whose machine is gone, falls silent, which
-they notice within `SILENCE` seconds. Either way they say who is lost and exit with `LOST`. The numbers themselves go
-through `jax.distributed`, which has the port above.
+All of it goes through JAX's coordination service, which process 0 runs at the coordinator's address: what all must agree on
+through its key-value store and a barrier, who is alive through its heartbeats. A process that is lost is noticed within
+`SILENCE` seconds; the others say who it was and exit with `LOST`. docs/devices.md says what is ours here, and why.
 """
 
 import contextlib
+import ctypes
 import json
 import os
-import queue
 import socket
 import sys
 import threading
@@ -18,11 +16,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
+from jax._src import distributed, xla_bridge
+from jax._src.lib import _jax
+
 from evergrad.checks import InputError, refuse_unless
 
-BEAT, SILENCE = 2.0, 20.0  # seconds from beat to beat, and until silence means that a process is gone
+SILENCE = 20.0  # seconds until a process that is gone was noticed by all
 LOST = 4  # exit code
-_LONGEST = 1 << 24  # bytes of a message
+_HEARTBEAT = 15  # after so many seconds without one JAX gives a process up
+_LOOK = 2.0  # seconds from look to look at who is alive
+_FOREVER = 10**12  # milliseconds
+_OURS = "evergrad"  # the folder in the key-value store, and the name of the barrier
 
 
 class Alone:
@@ -50,79 +55,26 @@ class Alone:
 ALONE = Alone()
 
 
-class Line:
-    """Messages to and from one other process, as lines of JSON."""
-
-    def __init__(self, connection: socket.socket):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(1)
-        self._connection, self._buffer, self._lock = connection, b"", threading.Lock()
-
-    def send(self, **message: Any) -> None:
-        with self._lock, contextlib.suppress(OSError):  # whoever hung up is noticed by reading
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def receive(self, seconds: float) -> dict[str, Any] | None:
-        """The next message, None if the other has hung up; TimeoutError after so long a silence.
-
-        The seconds are counted one by one: while this process itself is frozen none goes by, and nobody is blamed.
-        """
-        while b"\n" not in self._buffer:
-            try:
-                more = self._connection.recv(1 << 16)
-            except TimeoutError:
-                seconds -= 1
-                if seconds <= 0:
-                    raise
-                continue
-            except OSError:
-                return None
-            if not more or len(self._buffer) > _LONGEST:
-                return None
-            self._buffer += more
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        try:
-            return json.loads(line)
-        except ValueError:
-            return None
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
-
-
 class Team:
-    """One of several processes. `lost` is told, in a thread, what happened and which exit code to leave with."""
+    """One of several processes. `end` is told, in whatever thread, what happened and which exit code to leave with."""
 
-    def __init__(
-        self,
-        id: int,
-        size: int,
-        lines: dict[int, Line],
-        lost: Callable[[str, int], None],
-        door: socket.socket | None = None,
-    ):
+    def __init__(self, client: Any, id: int, size: int, end: Callable[[str, int], None]):
         self.id, self.size, self.is_first = id, size, id == 0
-        self._lines, self._lost, self._door = lines, lost, door
-        self._said = {other: queue.SimpleQueue() for other in lines}
-        self._over = False
-        for other in lines:
-            threading.Thread(target=self._listen, args=(other,), daemon=True).start()
-        threading.Thread(target=self._beat, daemon=True).start()
-        if door is not None:
-            threading.Thread(target=_turn_away, args=(door,), daemon=True).start()
+        self._client, self._end = client, end
+        self._gathered, self._over, self._ending = 0, False, threading.Lock()
+        for work in (self._look, self._hear):
+            threading.Thread(target=work, daemon=True).start()
 
-    def gather(self, value: Any, *, last: bool = False) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """What every process says, in order of their ids; all wait for the last."""
-        if not self.is_first:
-            self._lines[0].send(kind="value", value=value)
-            return self._said[0].get()
-        values = [value, *(self._said[other].get() for other in range(1, self.size))]
-        self._over = last
-        for line in self._lines.values():
-            line.send(kind="values", value=values, last=last)
-        return values
+        place, before = f"{_OURS}/{self._gathered}/", f"{_OURS}/{self._gathered - 1}/"
+        self._gathered += 1
+        self._client.key_value_set(f"{place}{self.id}", json.dumps(value))
+        self._client.wait_at_barrier(_OURS, _FOREVER)
+        said = {int(key.removeprefix(place)): json.loads(text) for key, text in self._client.key_value_dir_get(place)}
+        if self.is_first:
+            self._client.key_value_delete(before)  # which all have read, since all are here
+        return [said[id] for id in sorted(said)]
 
     def from_first(self, value: Any) -> Any:
         """What process 0 says."""
@@ -134,174 +86,114 @@ class Team:
         self.gather(None)
         return result
 
+    def roll_call(self) -> None:
+        """Refuses processes that were told of different numbers of them."""
+        for id, size in enumerate(self.gather(self.size)):
+            refuse_unless(
+                size == self.size,
+                f"process {id} has --processes {size}, process {self.id} has --processes {self.size}.",
+            )
+
     def leave(self) -> None:
         """The run is over for all: from now on a process may go without being missed."""
-        self.gather(None, last=True)
-        self._close()
-
-    def _close(self):
-        for line in self._lines.values():
-            line.close()
-        if self._door is not None:
-            with contextlib.suppress(OSError):
-                self._door.shutdown(socket.SHUT_RDWR)  # wakes who waits at it
-            self._door.close()
+        self.gather(None)
+        self._over = True
+        with contextlib.suppress(RuntimeError):  # whoever goes now has done its work
+            self._client.wait_at_barrier(f"{_OURS}/over", int(SILENCE * 1000))  # nobody goes before all know
+            if self.is_first:  # with which the service goes
+                self._client.get_live_nodes(list(range(self.size)))  # comes back when the others have left
+            self._client.shutdown()
 
     def fail(self, message: str, code: int) -> None:
-        """Tells the others why this process gives up, so that they give up too."""
-        for line in self._lines.values():
-            line.send(kind="failed", message=f"process {self.id} stopped: {message}", code=code)
+        """Ends this process, and the others with it, which say why."""
+        told = json.dumps([f"process {self.id} stopped: {message}", code])
+        self._stop(message, code, range(self.size), told)
 
-    def _beat(self):
-        while not self._over:
-            time.sleep(BEAT)
-            for line in self._lines.values():
-                line.send(kind="beat")
+    def given_up(self) -> None:
+        """What JAX does when it cannot reach process 0 any more."""
+        self._stop("process 0 is gone (killed, frozen, or its machine is down), or has given this one up", LOST, ())
 
-    def _listen(self, other):
-        while True:
-            try:
-                message = self._lines[other].receive(SILENCE)
-            except TimeoutError:
-                return self._give_up(other, f"process {other} has been silent for {SILENCE:.0f} seconds", LOST)
-            if message is None:
-                return self._give_up(other, f"process {other} is gone (killed, or its machine is down)", LOST)
-            if message["kind"] == "failed":
-                return self._give_up(other, message["message"], message["code"])
-            if message["kind"] in ("value", "values"):
-                self._over = message.get("last", False)
-                self._said[other].put(message["value"])
+    def _hear(self):
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            message, code = json.loads(self._client.blocking_key_value_get(f"{_OURS}/failed", _FOREVER))
+            self._stop(message, code, range(self.size))
 
-    def _give_up(self, other, message, code):
-        if self._over:
-            return
-        for each, line in self._lines.items():
-            if each != other:
-                line.send(kind="failed", message=message, code=code)
-        self._lost(message, code)
-        self._close()
+    def _look(self):
+        everyone, first = list(range(self.size)), None
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # then process 0 is gone, and `given_up` comes
+            while not self._over:
+                alive = self._client.get_live_nodes(everyone)
+                first = first or alive
+                gone = [id for id in everyone if id not in alive or alive[id] != first[id]]
+                if gone and not self._over:
+                    what = f"process {gone[0]} is gone (killed, frozen, or its machine is down)"
+                    self._stop(what, LOST, set(everyone) - set(gone))
+                time.sleep(_LOOK)
 
-
-def join(coordinator: str, id: int, size: int, seconds: float, lost: Callable[[str, int], None]) -> Team:
-    """Waits until all processes are there; refused if they are not in time, or do not fit together."""
-    host, port = _address(coordinator)
-    if id > 0:
-        return Team(id, size, {0: _call(host, port, id, size, seconds)}, lost)
-    door = _listener(port)
-    try:
-        lines = _roll_call(door, size, seconds)
-    except InputError:
-        door.close()
-        raise
-    for line in lines.values():
-        line.send(kind="welcome")
-    return Team(0, size, lines, lost, door)
+    def _stop(self, message, code, together, told=None):
+        """All who are there end together: the service ends with process 0, and with the service all the others."""
+        with self._ending:  # whoever comes second waits here for the end
+            with contextlib.suppress(jax.errors.JaxRuntimeError):  # another has failed too
+                if told is not None:
+                    self._client.key_value_set(f"{_OURS}/failed", told)
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                if together:
+                    self._client.wait_at_barrier(f"{_OURS}/end", 5000, sorted(together))
+            self._end(message, code)
 
 
-def numbers_address(coordinator: str) -> str:
-    """Where `jax.distributed` meets: one port above."""
-    host, port = _address(coordinator)
-    return f"{host}:{port + 1}"
+def join(coordinator: str, id: int, size: int, seconds: float, end: Callable[[str, int], None]) -> Team:
+    """Waits until all processes are there; refused if they are not in time."""
+    host, port = address(coordinator)
+    listen = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", coordinator)
+    if id == 0:
+        _check_free(*address(listen))
+    else:
+        _wait_for(host, port, seconds)
+    _see_only(os.environ.get("JAX_LOCAL_DEVICE_IDS"))
+    state = distributed.global_state
+    if id == 0:
+        state.service = _jax.get_distributed_runtime_service(
+            listen, size, heartbeat_timeout=_HEARTBEAT, shutdown_timeout=int(SILENCE), recoverable=True
+        )
+    state.client = _connected(coordinator, id, size, seconds)
+    state.process_id, state.num_processes, state.coordinator_address = id, size, coordinator
+    state.initialize_preemption_sync_manager()
+    _compute_at(_own_address(host, port))
+    team = Team(state.client, id, size, end)
+    _at_terminate(team.given_up)
+    return team
 
 
-def _address(coordinator: str) -> tuple[str, int]:
+def address(coordinator: str) -> tuple[str, int]:
+    """Host and port."""
     host, _, port = coordinator.rpartition(":")
     refuse_unless(
-        bool(host) and port.isdigit() and 0 < int(port) < 65535,
-        f"--coordinator {coordinator}: give the address of process 0 as HOST:PORT, the port from 1 to 65534.",
+        bool(host) and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536,
+        f"--coordinator {coordinator}: give the address of process 0 as HOST:PORT, the port from 1 to 65535.",
     )
     return host.strip("[]"), int(port)
 
 
-def _listener(port: int) -> socket.socket:
+def _check_free(host: str, port: int) -> None:
+    """Since gRPC itself shares a port with whoever has it already."""
     try:
-        # the second only to find out, before any waiting, whether it can be had
-        with socket.create_server(("", port + 1)):
-            pass
-        return socket.create_server(("", port))
+        family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(where, family=family).close()
     except OSError as error:
         raise InputError(
-            f"process 0 cannot listen at ports {port} and {port + 1} ({error.strerror}): another process 0 may be "
-            "running there; stop it, or choose another port in --coordinator."
+            f"process 0 cannot listen at --coordinator {host}:{port} ({error.strerror}): it must be an address of this "
+            "machine, and a port that nobody has; another process 0 may be running there."
         ) from None
 
 
-def _roll_call(listener: socket.socket, size: int, seconds: float) -> dict[int, Line]:
-    """A line to each of the other processes."""
-    lines, deadline = {}, time.monotonic() + seconds
-    while len(lines) < size - 1:
-        listener.settimeout(max(0.01, deadline - time.monotonic()))
-        try:
-            line = Line(listener.accept()[0])
-        except TimeoutError:
-            if time.monotonic() < deadline:
-                continue
-            missing = ", ".join(str(i) for i in range(1, size) if i not in lines)
-            _refuse_all(lines, f"of {size} processes, {missing} did not come within {seconds:g} seconds.")
-        hello = _hello(line)
-        if hello is None:
-            line.close()
-        elif hello["size"] != size:
-            problem = f"process {hello['id']} has --processes {hello['size']}, process 0 has --processes {size}."
-            _refuse_all(lines | {-1: line}, problem)
-        elif hello["id"] in lines:
-            _refuse_all(lines | {-1: line}, f"two processes have --process-id {hello['id']}: give each its own.")
-        else:
-            lines[hello["id"]] = line
-    return lines
-
-
-def _hello(line: Line) -> dict[str, Any] | None:
-    """What one of us says first; None if it is somebody else at the door."""
-    try:
-        hello = line.receive(5)
-    except TimeoutError:
-        return None
-    return hello if isinstance(hello, dict) and hello.get("kind") == "hello" else None
-
-
-def _refuse_all(lines: dict[int, Line], problem: str) -> None:
-    for line in lines.values():
-        line.send(kind="refused", message=problem)
-        line.close()
-    raise InputError(problem)
-
-
-def _turn_away(door: socket.socket) -> None:
-    """Whoever comes when all are there, until the door is closed."""
-    door.settimeout(None)
-    while True:
-        try:
-            line = Line(door.accept()[0])
-        except OSError:
-            return
-        hello = _hello(line)
-        if hello is not None:
-            problem = f"the run already has a process {hello['id']}: give each process its own --process-id."
-            line.send(kind="refused", message=problem)
-        line.close()
-
-
-def _call(host: str, port: int, id: int, size: int, seconds: float) -> Line:
-    """The line to process 0, when all are there."""
+def _wait_for(host: str, port: int, seconds: float) -> None:
+    """Until process 0 listens."""
     deadline = time.monotonic() + seconds
-    line = _connect(host, port, deadline, seconds)
-    line.send(kind="hello", id=id, size=size)
-    try:
-        answer = line.receive(max(1, deadline - time.monotonic()) + 5) or {}
-    except TimeoutError:
-        answer = {}
-    if answer.get("kind") == "welcome":
-        return line
-    line.close()
-    raise InputError(answer.get("message", f"process 0 at {host}:{port} hung up or did not answer: see what it says."))
-
-
-def _connect(host, port, deadline, seconds):
     while True:
         left = deadline - time.monotonic()
         try:
-            return Line(socket.create_connection((host, port), timeout=max(0.01, min(5, left))))
+            return socket.create_connection((host, port), timeout=max(0.01, min(5, left))).close()
         except OSError as error:
             if left < 0.5:
                 raise InputError(
@@ -309,6 +201,72 @@ def _connect(host, port, deadline, seconds):
                     f"{seconds:g} seconds: check the address, and that process 0 is running."
                 ) from None
             time.sleep(0.2)
+
+
+def _connected(coordinator: str, id: int, size: int, seconds: float) -> Any:
+    """A client of the service, when all processes have one."""
+    client = _jax.get_distributed_runtime_client(
+        coordinator,
+        id,
+        init_timeout=max(1, int(seconds)),
+        heartbeat_timeout=_HEARTBEAT,
+        missed_heartbeat_callback=_given_up,
+        use_compression=True,
+    )
+    try:
+        client.connect()
+        client.key_value_set(f"{_OURS}/here/{id}", "")
+    except RuntimeError:  # without a reason; after it the client cannot be taken down, so this process goes at once
+        leave_at_once(
+            f"process {id} could not join: within {seconds:g} seconds {size} processes with the ids 0 to {size - 1} did not "
+            f"come together at {coordinator}. Start each once, with the same --coordinator and --processes, and with its "
+            "own --process-id.",
+            2,
+        )
+    return client
+
+
+def _see_only(devices: str | None) -> None:
+    """Of the accelerators of this machine, as with `jax.distributed.initialize`."""
+    if devices:
+        jax.config.update("jax_cuda_visible_devices", devices)
+        jax.config.update("jax_rocm_visible_devices", devices)
+
+
+def _own_address(host: str, port: int) -> str:
+    """That of this machine in the network of process 0."""
+    family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(where)  # sends nothing
+        return probe.getsockname()[0]
+
+
+def _compute_at(own: str) -> None:
+    """On a CPU the numbers go through Gloo, which by itself would listen wherever the machine's name leads."""
+
+    def client():
+        collectives = _jax.make_gloo_tcp_collectives(distributed.global_state.client, hostname=own)
+        return xla_bridge.make_cpu_client(collectives)
+
+    xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
+
+
+_hooks = []  # what C++ calls must not be collected
+
+
+def _given_up(status: Any) -> None:
+    """Never called as yet: jaxlib cannot hand the status to Python, throws, and C++ terminates."""
+    for action in _hooks[-1:]:
+        action()
+
+
+def _at_terminate(action: Callable[[], None]) -> None:
+    """Done instead of abort() when C++ gives up on an exception."""
+    _hooks.append(ctypes.CFUNCTYPE(None)(action))
+    with contextlib.suppress(AttributeError, OSError):  # another C++ library than that of Linux
+        set_terminate = ctypes.CDLL(_jax.__file__)["_ZSt13set_terminatePFvvE"]
+        set_terminate.argtypes, set_terminate.restype = (ctypes.c_void_p,), ctypes.c_void_p
+        set_terminate(ctypes.cast(_hooks[-1], ctypes.c_void_p))
 
 
 def leave_at_once(message: str, code: int) -> None:

@@ -6,8 +6,6 @@ The number of devices is fixed when JAX starts, so scenes with several of them n
 import os
 import sys
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
-
 import equinox as eqx
 import jax
 import numpy as np
@@ -131,6 +129,7 @@ def refused(batch, shard):
 SCENES = {each.__name__: each for each in (lanes, influence, task, program, refused)}
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 4)
     jax.config.update("jax_enable_x64", os.environ.get("SINGLE") is None)
     file, *wanted = sys.argv[1:]
     results = {}

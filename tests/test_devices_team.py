@@ -1,157 +1,145 @@
-"""How processes find each other and agree, with threads in their place."""
+"""How processes find each other and agree, with threads in their place and JAX's coordination service between them."""
 
 import contextlib
-import socket
 import threading
 import time
 
 import pytest
+from jax._src.lib import _jax
 
-from evergrad import team
 from evergrad.checks import InputError
-from evergrad.team import LOST, join
-from tests.training_helpers import free_address
+from evergrad.team import LOST, Team, address, join
+from tests.training_helpers import free_address, garbage
 
 
-def say_id(one):
-    heard = one.gather(one.id)
-    one.leave()
-    return heard
+@contextlib.contextmanager
+def service(size):
+    """The address of one."""
+    where = free_address()
+    running = _jax.get_distributed_runtime_service(where, size, shutdown_timeout=5, recoverable=True)
+    yield where
+    running.shutdown()
 
 
-def together(address, *members, seconds=5.0, then=say_id):
-    """What became of each (id, size): the result of `then`, or the refusal."""
-    results = [None] * len(members)
+def connected(where, id):
+    client = _jax.get_distributed_runtime_client(where, id, init_timeout=20)
+    client.connect()
+    return client
 
-    def come(place, id, size):
+
+def together(size, act, claims=None):
+    """What became of each: the result of `act`, or the refusal, and how the others said that it must end."""
+    teams, results, ends = [None] * size, [None] * size, [[] for _ in range(size)]
+
+    def come(where, id):
+        client, claim = connected(where, id), (claims or {}).get(id, size)
+        teams[id] = Team(client, id, claim, lambda *end: ends[id].append(end))
         try:
-            results[place] = then(join(address, id, size, seconds, lambda message, code: None))
+            results[id] = act(teams[id])
         except InputError as error:
-            results[place] = str(error)
+            results[id] = str(error)
 
-    threads = [threading.Thread(target=come, args=(i, *member)) for i, member in enumerate(members)]
-    for thread in threads:
-        thread.start()
+    with service(size) as where:
+        threads = [threading.Thread(target=come, args=(where, id)) for id in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        wait_until(lambda: all(a is not None or b for a, b in zip(results, ends, strict=True)))
+        for team in reversed(teams):
+            if not team._over:
+                team._over = True
+                team._client.shutdown()
+    return results, ends
+
+
+def wait_until(happened):
+    deadline = time.monotonic() + 30
+    while not happened() and time.monotonic() < deadline:
         time.sleep(0.05)
-    for thread in threads:
-        thread.join(20)
-    return results
 
 
-def test_all_hear_what_all_say():
+def test_all_hear_what_all_say_and_nothing_of_it_is_kept():
     def meet(one):
         heard = one.gather(10 * one.id), one.from_first(f"from {one.id}"), one.first_alone(lambda: "done")
+        for _ in range(20):
+            one.gather("x" * 100)
+        kept = [text for _, text in one._client.key_value_dir_get("evergrad/")]
         one.leave()
-        return heard
+        return *heard, len(kept) <= 6
 
-    first, *others = together(free_address(), (0, 3), (1, 3), (2, 3), then=meet)
-    assert first == ([0, 10, 20], "from 0", "done")
-    assert others == [([0, 10, 20], "from 0", None)] * 2
-
-
-def test_two_with_one_id_are_refused_and_so_are_all():
-    for said in together(free_address(), (0, 3), (1, 3), (1, 3)):
-        assert said == "two processes have --process-id 1: give each its own."
-
-
-def test_one_too_many_is_turned_away_and_the_others_go_on():
-    address, came = free_address(), threading.Event()
-
-    def stay(one):
-        one.gather(None)
-        came.wait(10)
-        return say_id(one)
-
-    others = threading.Thread(target=lambda: heard.extend(together(address, (0, 2), (1, 2), then=stay)))
-    heard = []
-    others.start()
-    time.sleep(0.5)
-    (late,) = together(address, (1, 2))
-    came.set()
-    others.join(10)
-    assert heard == [[0, 1], [0, 1]]
-    assert late == "the run already has a process 1: give each process its own --process-id."
+    (first, *others), ends = together(3, meet)
+    assert first == ([0, 10, 20], "from 0", "done", True)
+    assert others == [([0, 10, 20], "from 0", None, True)] * 2
+    assert ends == [[], [], []]
 
 
 def test_they_must_agree_how_many_they_are():
-    for said in together(free_address(), (0, 2), (1, 3)):
-        assert said == "process 1 has --processes 3, process 0 has --processes 2."
+    said, _ = together(2, lambda one: one.roll_call(), claims={1: 3})
+    assert said[0] == "process 1 has --processes 3, process 0 has --processes 2."
+    assert said[1] == "process 0 has --processes 2, process 1 has --processes 3."
 
 
-def test_who_does_not_come_is_named():
-    said = together(free_address(), (0, 4), (2, 4), seconds=1.0)
-    assert said == ["of 4 processes, 1, 3 did not come within 1 seconds."] * 2
+def test_who_gives_up_says_why_and_all_end():
+    def act(one):
+        one.roll_call()
+        if one.id == 1:
+            one.fail("disk full", 1)
+
+    _, ends = together(3, act)
+    assert ends[1][0] == ("disk full", 1)
+    assert ends[0][0] == ends[2][0] == ("process 1 stopped: disk full", 1)
+
+
+def test_who_is_gone_is_named():
+    def act(one):
+        one.roll_call()
+        if one.id == 1:
+            one._over = True
+            one._client.shutdown()
+            return "gone"
+
+    _, ends = together(3, act)
+    for end in (ends[0], ends[2]):
+        message, code = end[0]
+        assert message.startswith("process 1 is gone")
+        assert code == LOST
+
+
+def test_nonsense_at_the_door_holds_nobody_up():
+    with service(2) as where, garbage(where):
+        clients = [None, None]
+
+        def come(id):
+            clients[id] = connected(where, id)
+
+        threads = [threading.Thread(target=come, args=(id,)) for id in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        clients[0].key_value_set("a", "b")
+        assert clients[1].blocking_key_value_get("a", 10_000) == "b"
+        for client in reversed(clients):
+            client.shutdown()
 
 
 def test_nobody_there():
-    started = time.monotonic()
-    (said,) = together(free_address(), (1, 2), seconds=1.0)
-    assert "cannot be reached at --coordinator" in said
-    assert time.monotonic() - started < 5
+    with pytest.raises(InputError, match=r"cannot be reached at --coordinator .* within 1 seconds"):
+        join(free_address(), 1, 2, 1.0, print)
 
 
 def test_a_second_process_0_is_refused():
-    address = free_address()
-    first, said = together(address, (0, 2), (0, 2), seconds=1.0)
-    assert "did not come within 1 seconds" in first
-    assert "another process 0 may be running there" in said
+    with service(2) as where, pytest.raises(InputError, match="another process 0 may be running there"):
+        join(where, 0, 2, 1.0, print)
 
 
-@pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "host:99999", "host:port"])
-def test_an_address_without_host_and_port_is_refused(address):
+def test_an_address_of_another_machine_is_refused():
+    with pytest.raises(InputError, match="it must be an address of this machine"):
+        join("192.0.2.77:29400", 0, 2, 1.0, print)  # of a network that is nobody's
+
+
+@pytest.mark.parametrize("text", ["nowhere", "host:", ":1", "host:99999", "host:port", "host:²", "host:0"])
+def test_an_address_without_host_and_port_is_refused(text):
     with pytest.raises(InputError, match="give the address of process 0 as HOST:PORT"):
-        join(address, 1, 2, 1.0, print)
-
-
-def pair(lost):
-    """One process with a line to another, `lost` hearing what it makes of that one; and the line's other end."""
-    ours, theirs = socket.socketpair()
-    return team.Team(0, 2, {1: team.Line(ours)}, lambda *verdict: lost.append(verdict)), theirs
-
-
-def wait_for(lost, seconds):
-    deadline = time.monotonic() + seconds
-    while not lost and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return lost
-
-
-@pytest.fixture
-def plain_sockets(monkeypatch):
-    monkeypatch.setattr(socket.socket, "setsockopt", lambda *_: None)  # a pair has no TCP_NODELAY
-
-
-@pytest.mark.usefixtures("plain_sockets")
-def test_who_hangs_up_is_missed_at_once():
-    lost = []
-    _, other = pair(lost)
-    other.close()
-    assert wait_for(lost, 1) == [("process 1 is gone (killed, or its machine is down)", LOST)]
-
-
-@pytest.mark.usefixtures("plain_sockets")
-def test_who_falls_silent_is_missed_after_a_while(monkeypatch):
-    monkeypatch.setattr(team, "SILENCE", 2)
-    lost = []
-    _, other = pair(lost)
-    with contextlib.closing(other):
-        other.sendall(b'{"kind": "beat"}\n')
-        assert wait_for(lost, 5) == [("process 1 has been silent for 2 seconds", LOST)]
-
-
-@pytest.mark.usefixtures("plain_sockets")
-def test_who_gives_up_says_why():
-    lost = []
-    _, other = pair(lost)
-    with contextlib.closing(other):
-        other.sendall(b'{"kind": "failed", "message": "process 1 stopped: disk full", "code": 1}\n')
-        assert wait_for(lost, 1) == [("process 1 stopped: disk full", 1)]
-
-
-@pytest.mark.usefixtures("plain_sockets")
-def test_whoever_talks_nonsense_is_hung_up_on():
-    lost = []
-    _, other = pair(lost)
-    with contextlib.closing(other):
-        other.sendall(b"GET / HTTP/1.1\n")
-        assert wait_for(lost, 1)[0][1] == LOST
+        address(text)

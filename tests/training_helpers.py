@@ -1,13 +1,15 @@
 """Real processes of the command line, and what they leave behind."""
 
 import contextlib
+import ipaddress
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -72,12 +74,53 @@ def start(*arguments) -> subprocess.Popen:
 
 
 def free_address() -> str:
-    """Of a port that is free, as is the one above."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError):
-            port = first.getsockname()[1]
-            with socket.create_server(("127.0.0.1", port + 1)):
-                return f"127.0.0.1:{port}"
+    """Of a port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def garbage(where: str) -> Iterator[None]:
+    """Somebody sends nonsense to an address, opens lines and says nothing, and one byte after the other."""
+    host, port = where.split(":")
+    chance, over, lines = np.random.default_rng(0), threading.Event(), []
+    http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    nonsense = [b'{"kind":"hello"}\n', b'{"kind":"hello","id":99,"size":2}\n', b"[" * 200_000 + b"\n", b""]
+    nonsense += [chance.bytes(100_000), http2 + chance.bytes(5000), http2 + b"\x7f\xff\xff\x04" + bytes(5)]
+
+    def drip(line):
+        with contextlib.suppress(OSError):
+            while not over.wait(0.5):
+                line.sendall(b"P")
+
+    for data in (*nonsense, *[b""] * 20):
+        lines.append(socket.create_connection((host, int(port)), timeout=5))
+        with contextlib.suppress(OSError):  # hung up on
+            lines[-1].sendall(data)
+    dripping = threading.Thread(target=drip, args=(lines[-1],))
+    dripping.start()
+    yield
+    over.set()
+    dripping.join()
+    for line in lines:
+        line.close()
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Addresses and ports at which a process listens."""
+    sockets = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(each))
+    rows = [r.split() for f in ("tcp", "tcp6") for r in Path(f"/proc/net/{f}").read_text().splitlines()[1:]]
+    places = [row[1].split(":") for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    return {(_readable(host), int(port, 16)) for host, port in places}
+
+
+def _readable(host: str) -> str:
+    words = [int(host[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(host), 8)]
+    found = ipaddress.ip_address(b"".join(words))
+    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 def start_team(size: int, *arguments, ids=None) -> list[subprocess.Popen]:

@@ -82,11 +82,9 @@ def _child(effort: Effort, devices: int, **process: Any) -> dict[str, Any]:
 @contextlib.contextmanager
 def _started(effort, devices, **process):
     order = json.dumps(dataclasses.asdict(effort) | {"devices": devices, "process": process})
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={0 if process else devices}"
-    environment = os.environ | {"XLA_FLAGS": "" if process else flags, "JAX_PLATFORMS": "cpu"}
     child = subprocess.Popen(
         [sys.executable, "-m", "evergrad.bench.scale", order],
-        env=environment,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -114,20 +112,22 @@ def _two_processes(effort: Effort) -> dict[str, Any]:
 
 
 def _free_port() -> int:
-    """One that is free, as is the one above."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError):
-            port = first.getsockname()[1]
-            with socket.create_server(("127.0.0.1", port + 1)):
-                return port
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def main(order: dict[str, Any]) -> None:
     """In a process of its own: measures, and prints one line of JSON."""
     setting, devices, process = Setting(**order["setting"]), order["devices"], order["process"]
-    machines = Machines(coordinator=None, devices=devices)
+    machines = Machines(devices=devices)
     if process:
-        machines = Machines(coordinator=process["address"], processes=2, process_id=process["id"], join_timeout=60.0)
+        together = {
+            "coordinator": process["address"],
+            "processes": 2,
+            "process_id": process["id"],
+            "join_timeout": 60.0,
+        }
+        machines = Machines(devices=devices, **together)
     team = muster(machines)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lanes",))
     cases = {} if process else {"one": _case(setting, None, order["steps"])}
@@ -142,7 +142,6 @@ def main(order: dict[str, Any]) -> None:
         row |= {"one_device_steps_per_second": 1 / medians["one"], "cost": medians["many"] / medians["one"] - 1}
     row["moved"] = moved(setting, mesh)
     team.leave()
-    jax.distributed.shutdown()  # waits for the others, where there are any
     print(json.dumps(row), flush=True)
     os._exit(0)  # a compiled program that is still loaded may take long to let go
 

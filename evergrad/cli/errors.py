@@ -30,7 +30,7 @@ def explained() -> Iterator[None]:
 @contextlib.contextmanager
 def together(machines: Any) -> Iterator[Any]:
     """The processes of a run, which end together, well or not."""
-    from evergrad.team import leave_at_once
+    from evergrad.team import SILENCE
     from evergrad.training.machines import muster
 
     team = muster(machines)
@@ -38,14 +38,14 @@ def together(machines: Any) -> Iterator[Any]:
         yield team
         return
     try:
+        team.roll_call()
         yield team
         team.leave()
     except Exception as error:
         message, code = _said(error) or ("".join(traceback.format_exception(error)), 1)
         if code == 1:
-            time.sleep(3)  # a process that dies makes all kinds of things fail; whoever notices it says so, and leaves
+            time.sleep(SILENCE)  # a process that dies makes all kinds of things fail; once noticed it ends this one too
         team.fail(message, code)
-        leave_at_once(message, code)
 
 
 def _said(error: Exception) -> tuple[str, int] | None:

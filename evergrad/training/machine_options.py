@@ -7,7 +7,9 @@ import dataclasses
 
 from evergrad.training.settings import option
 
+AUTO = "auto"  # --processes as the cluster has them
 _DEVICES = "Devices and processes"
+MOST = 4096  # processes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,7 +17,7 @@ class Machines:
     devices: int | None = option(
         None,
         int,
-        "Devices to spread the run over, those of all processes together.",
+        "Devices to spread the run over, those of all processes together; of a CPU so many are made.",
         group=_DEVICES,
         at_least=1,
         otherwise="1, or all that the processes have",
@@ -28,10 +30,14 @@ class Machines:
         choices=("lanes", "influence"),
     )
     coordinator: str | None = option(
-        None, str, "HOST:PORT of process 0; the port above is used too.", group=_DEVICES, otherwise="one process"
+        None, str, "HOST:PORT at which process 0 listens.", group=_DEVICES, otherwise="one process"
     )
-    processes: int | None = option(
-        None, int, "How many processes there are.", group=_DEVICES, at_least=1, otherwise="one process"
+    processes: str | None = option(
+        None,
+        str,
+        "How many processes there are; auto asks SLURM, Open MPI or Kubernetes for this and the other two.",
+        group=_DEVICES,
+        otherwise="one process",
     )
     process_id: int | None = option(
         None, int, "Which one this is, from 0.", group=_DEVICES, at_least=0, otherwise="one process"

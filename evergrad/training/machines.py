@@ -1,16 +1,22 @@
 """The devices and processes of a run, from the options that name them."""
 
+import contextlib
+import dataclasses
+import os
 from typing import Any
 
 import jax
 import numpy as np
+from jax._src.clusters import ClusterEnv
 
-from evergrad.checks import refuse_unless
+from evergrad.checks import InputError, refuse_unless
 from evergrad.placing import mesh_for
-from evergrad.team import LOST, Alone, Team, join, leave_at_once, numbers_address
-from evergrad.training.machine_options import Machines, machine_fields
+from evergrad.team import LOST, Alone, Team, address, join, leave_at_once
+from evergrad.training.machine_options import AUTO, MOST, Machines, machine_fields
 from evergrad.training.resolve import checked
 from evergrad.training.settings import default, flag
+
+_MOST_EACH = 256  # devices of a process; JAX counts beyond 2048 as those of the next
 
 
 def take_machines(given: dict[str, Any]) -> tuple[Machines, dict[str, Any]]:
@@ -25,33 +31,72 @@ def take_machines(given: dict[str, Any]) -> tuple[Machines, dict[str, Any]]:
 def _check(machines: Machines) -> None:
     together = ("coordinator", "processes", "process_id")
     missing = [flag(name) for name in together if getattr(machines, name) is None]
+    if machines.processes == AUTO:
+        return
     refuse_unless(
         len(missing) in (0, 3),
         f"--coordinator, --processes and --process-id go together: {', '.join(missing)} is missing.",
     )
     if not missing:
+        size = _count(machines.processes)
+        address(machines.coordinator)
         refuse_unless(
-            machines.process_id < machines.processes,
-            f"--process-id {machines.process_id}: {machines.processes} processes have the ids 0 to "
-            f"{machines.processes - 1}.",
+            machines.process_id < size,
+            f"--process-id {machines.process_id}: {size} processes have the ids 0 to {size - 1}.",
         )
 
 
-def muster(machines: Machines) -> Alone | Team:
-    """All processes of the run, ready to compute together."""
-    if machines.coordinator is None or machines.processes == 1:
-        return Alone()
-    id, size = machines.process_id, machines.processes
-    team = join(machines.coordinator, id, size, machines.join_timeout, _leave)
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        numbers_address(machines.coordinator),
-        size,
-        id,
-        initialization_timeout=max(1, int(machines.join_timeout)),
-        cluster_detection_method="deactivate",
+def _count(processes: str | int) -> int:
+    said = str(processes)
+    refuse_unless(
+        said.isdecimal() and len(said) < 10 and 1 <= int(said) <= MOST,
+        f"--processes {said}: give a number from 1 to {MOST}, or auto on a cluster.",
     )
-    return team
+    return int(said)
+
+
+def muster(machines: Machines) -> Alone | Team:
+    """All processes of the run, ready to compute together, each with its devices."""
+    if machines.processes == AUTO:
+        machines = _detected(machines)
+    size = 1 if machines.processes is None else _count(machines.processes)
+    _make_devices(machines.devices, size)
+    if size == 1:
+        return Alone()
+    return join(machines.coordinator, machines.process_id, size, machines.join_timeout, _leave)
+
+
+def _detected(machines: Machines) -> Machines:
+    """With what SLURM, Open MPI or Kubernetes say, where the command line does not."""
+    try:
+        coordinator, size, id, local = ClusterEnv.auto_detect_unset_distributed_params(
+            machines.coordinator, None, machines.process_id, None, None, int(machines.join_timeout)
+        )
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise InputError(f"--processes auto: {error}") from None
+    refuse_unless(
+        None not in (coordinator, size, id),
+        "--processes auto: this is no step of SLURM (srun), no process of Open MPI (mpirun) and no indexed job of "
+        "Kubernetes (which needs `pip install jax[k8s]`): give --coordinator, --processes and --process-id.",
+    )
+    os.environ.setdefault("JAX_LOCAL_DEVICE_IDS", ",".join(map(str, local or ())))
+    return dataclasses.replace(machines, coordinator=coordinator, processes=size, process_id=id)
+
+
+def _make_devices(wanted: int | None, processes: int) -> None:
+    """Of a CPU as many devices as are wanted of each process; other devices are there or are not."""
+    if wanted is None:
+        return
+    refuse_unless(
+        wanted % processes == 0,
+        f"--devices {wanted} cannot be shared out evenly over {processes} processes: use a multiple of {processes}.",
+    )
+    each = wanted // processes
+    refuse_unless(
+        each <= _MOST_EACH, f"--devices {wanted}: {each} of each process, which cannot be more than {_MOST_EACH}."
+    )
+    with contextlib.suppress(RuntimeError):  # JAX has started already: `make_mesh` sees whether it has enough
+        jax.config.update("jax_num_cpu_devices", each)
 
 
 def _leave(message: str, code: int) -> None:
@@ -68,11 +113,12 @@ def make_mesh(machines: Machines, team: Alone | Team) -> Any:
     refuse_unless(
         wanted is None or wanted <= len(found),
         f"--devices {wanted}: there are only {len(found)} ({kind})."
-        + (" XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of one CPU." if kind == "cpu" else ""),
-    )
-    refuse_unless(
-        wanted is None or wanted % team.size == 0,
-        f"--devices {wanted} cannot be shared out evenly over {team.size} processes: use a multiple of {team.size}.",
+        + (
+            f' JAX has already started with them: jax.config.update("jax_num_cpu_devices", {wanted}) must come before the '
+            "first thing that JAX does."
+            if kind == "cpu"
+            else ""
+        ),
     )
     each = len(found) // team.size if wanted is None else wanted // team.size
     chosen = [d for i in range(team.size) for d in [d for d in found if d.process_index == i][:each]]
