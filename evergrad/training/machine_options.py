@@ -31,7 +31,7 @@ class Machines:
         None, str, "HOST:PORT of process 0; the port above is used too.", group=_DEVICES, otherwise="one process"
     )
     processes: int | None = option(
-        None, int, "How many processes there are.", group=_DEVICES, at_least=1, otherwise="one process"
+        None, int, "How many processes there are.", group=_DEVICES, at_least=1, at_most=65_536, otherwise="one process"
     )
     process_id: int | None = option(
         None, int, "Which one this is, from 0.", group=_DEVICES, at_least=0, otherwise="one process"

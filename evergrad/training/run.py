@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ from rich.console import Console
 import evergrad
 from evergrad.checkpoint import Checkpoints
 from evergrad.checks import refuse_unless
+from evergrad.room import ran_out
 from evergrad.team import ALONE, Alone, Team
 from evergrad.training.build import Job, make_job
 from evergrad.training.display import Display
-from evergrad.training.folder import Folder, check_free, check_unchanged, create, open_run
+from evergrad.training.folder import Folder, check_free, check_unchanged, create, open_run, rows
 from evergrad.training.loop import Loop, Progress, begin, form
 from evergrad.training.machine_options import Machines
 from evergrad.training.machines import make_mesh
@@ -38,8 +40,19 @@ def train(
     _agree(team, machines, job)
     team.first_alone(lambda: create(out, job.settings, job.task.fingerprints, job.task.symbols))
     folder = _seen(out, team)
-    with _locked(folder, team):
-        return _go(folder, job, console, team, resumed=False)
+    try:
+        with _locked(folder, team):
+            return _go(folder, job, console, team, resumed=False)
+    except Exception as error:
+        if team.is_first and ran_out(error):
+            _remove_unused(folder)
+        raise
+
+
+def _remove_unused(folder: Folder) -> None:
+    """A new run's folder, if nothing was learned yet."""
+    if not rows(folder.metrics) and not any(folder.checkpoints.glob("[0-9]*")):
+        shutil.rmtree(folder.path)
 
 
 def resume(
