@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
-from evergrad import across, driver, placing
+from evergrad import across, driver, placing, room
 from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
 from evergrad.driver import Output, State
 from evergrad.estimators.base import Estimator
@@ -62,6 +62,14 @@ class Learner:
         if mesh is not None:
             mesh = placing.mesh_for(mesh, shard, f"Learner.init(batch={batch}, mesh=..., shard={shard!r})")
             placing.check_divides(batch, mesh, call)
+        if not is_traced(key):
+            needed = room.bytes_of(lambda: self._start(batch, key))
+            room.require(
+                placing.share(needed, mesh), f"`{call}`", "use fewer streams, or a smaller network or estimator"
+            )
+        return self._start(batch, key, mesh)
+
+    def _start(self, batch, key, mesh=None):
         # copied, since `step` and `run` give the state's memory away and the model here must survive that
         model = jax.tree.map(lambda a: jnp.array(a) if eqx.is_array(a) else a, self.model)
         optimiser = self.optimiser.init(eqx.filter(model, eqx.is_inexact_array))

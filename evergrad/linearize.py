@@ -163,7 +163,7 @@ def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Floa
     if not isinstance(memory, KroneckerMemory):
         return optax.tree.norm(pullback(cell, memory, delta))
     rows, columns = memory.regressor**2, through_diagonals(memory, delta) ** 2
-    if cell.mask.all():
+    if not cell.is_masked:
         return jnp.sqrt(rows.sum() * columns.sum())
     return jnp.sqrt(rows @ jnp.asarray(cell.mask, rows.dtype) @ columns)
 
@@ -237,7 +237,7 @@ def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p q"], ma
 
     `mask` says which those are, if the gradient is of some columns of W only.
     """
-    if not cell.mask.all():
+    if cell.is_masked:
         mask = cell.mask if mask is None else mask
         gradient = jnp.where(jnp.broadcast_to(mask, gradient.shape), gradient, 0)
     return eqx.tree_at(lambda c: c.weight, eqx.filter(cell, eqx.is_inexact_array), gradient)

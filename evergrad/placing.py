@@ -36,6 +36,14 @@ def check_divides(batch: int, mesh: Mesh, call: str) -> None:
     )
 
 
+def share(size: int, mesh: Mesh | None) -> int:
+    """Of so many bytes, those that are in one memory: a device's own, or this process's if its devices are CPUs."""
+    if mesh is None:
+        return size
+    together = len(mesh.local_devices) if mesh.devices.flat[0].platform == "cpu" else 1
+    return size * together // mesh.size
+
+
 def mesh_of(state: Any) -> Mesh | None:
     """The mesh that a state was spread over; None for a state on one device, or one that is being traced."""
     hidden = state.hidden

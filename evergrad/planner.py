@@ -5,7 +5,6 @@ import functools
 import time
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -18,6 +17,7 @@ from evergrad.estimators import KF, KTP, OK, RTRL, TBPTT, UORO, Estimator
 from evergrad.learner import Learner
 from evergrad.model import Model
 from evergrad.readouts import Linear
+from evergrad.room import bytes_of
 from evergrad.streamwise import SMALL
 
 RANKS = tuple(2**i for i in range(10))
@@ -106,19 +106,27 @@ def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates
     sizes = sizes_of(cell)
     mine = estimator.cost(sizes)
     updated = Cost(0, 2 * sizes.parameters + 3 * sizes.n * outputs, 0) + window.cost(estimator, sizes)
-    learner = Learner(Model(cell, Linear(cell.units, outputs, key=jax.random.key(0))), estimator, optax.adam(1e-3))
-    state = eqx.filter_eval_shape(lambda: learner.init(batch=batch, key=jax.random.key(0)))
-    shapes = [a for a in jax.tree.leaves(state) if isinstance(a, jax.ShapeDtypeStruct)]
-    carried = sum(a.size for a in jax.tree.leaves(jax.eval_shape(estimator.init, cell)))
-    item = jnp.dtype(float).itemsize if jax.config.jax_enable_x64 else 4
-    at_once = 1 if carried >= SMALL and jax.default_backend() == "cpu" else batch
-    scratch = at_once * mine.scratch + batch * (updated.scratch + 4 * (sizes.p + sizes.q)) + 2 * sizes.parameters
     total = batch * (mine.multiply_adds + updated.multiply_adds)
     each = mine + updated
     cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * sizes.parameters)
     calls = 120 + 12 * 1.5 * estimator.window / estimator.stride + batch * each.calls
-    bytes_ = sum(a.size * a.dtype.itemsize for a in shapes) + item * scratch
-    return Option(estimator, round(bytes_), total, rates and _seconds(cost, calls, rates), fits=True)
+
+    def state():
+        model = Model(cell, Linear(cell.units, outputs, key=jax.random.key(0)))
+        return Learner(model, estimator, optax.adam(1e-3)).init(batch=batch, key=jax.random.key(0))
+
+    bytes_ = bytes_of(state) + scratch(cell, estimator, batch)
+    return Option(estimator, bytes_, total, rates and _seconds(cost, calls, rates), fits=True)
+
+
+def scratch(cell: Cell, estimator: Estimator, batch: int) -> int:
+    """Bytes that a training step holds beside the state."""
+    sizes = sizes_of(cell)
+    carried = sum(a.size for a in jax.tree.leaves(jax.eval_shape(estimator.init, cell)))
+    at_once = 1 if carried >= SMALL and jax.default_backend() == "cpu" else batch
+    each = window.cost(estimator, sizes).scratch + 4 * (sizes.p + sizes.q)
+    numbers = at_once * estimator.cost(sizes).scratch + batch * each + 2 * sizes.parameters
+    return round(jnp.result_type(float).itemsize * numbers)
 
 
 def _seconds(cost: Cost, calls: int | float, rates: Rates) -> int | float:

@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Float
 from evergrad.cells.initial import initial_weight
 from evergrad.checks import require_key, whole_number
 
+_PARTS = ("x", "h", "1")  # of ĥ
+
 
 class Cell(eqx.Module):
     """Any differentiable recurrence `state, x -> state`. Its inexact array leaves are the parameters.
@@ -60,23 +62,28 @@ class KroneckerCell(Cell):
         self.inputs, self.units = inputs, units
         shape = (inputs + units + 1, len(self.gates) * units)
         weight = initial_weight(initial, shape, units, key=require_key(key, call))
-        self.weight = jnp.where(self.mask, weight, 0)
+        self.weight = jnp.where(self.mask, weight, 0) if self.is_masked else weight
 
     @abc.abstractmethod
     def activate(self, z: tuple[Array, ...], state: tuple[Array, ...]) -> tuple[Array, ...]:
         """The pointwise rest: what one unit makes of its pre-activations and its state."""
 
     @property
+    def is_masked(self) -> bool:
+        """Whether there is a gate that does not see all of ĥ."""
+        return any(part not in gate for gate in self.gates for part in _PARTS)
+
+    @property
     def mask(self) -> Bool[np.ndarray, "p gn"]:
         """Which weights exist: a gate has none for the parts of ĥ that it does not see."""
-        parts = np.repeat(["x", "h", "1"], [self.inputs, self.units, 1])
+        parts = np.repeat(_PARTS, [self.inputs, self.units, 1])
         sees = np.array([[part in gate for gate in self.gates] for part in parts])
         return np.repeat(sees, self.units, axis=1)
 
     @property
     def effective_weight(self) -> Float[Array, "p gn"]:
         """W with the weights that do not exist held at zero, so that they get no gradient either."""
-        return self.weight if self.mask.all() else jnp.where(self.mask, self.weight, 0)
+        return jnp.where(self.mask, self.weight, 0) if self.is_masked else self.weight
 
     def regressor(self, h: Float[Array, " n"], x: Float[Array, " inputs"]) -> Float[Array, " p"]:
         """ĥ = (x, h, 1)."""

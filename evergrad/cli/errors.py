@@ -51,6 +51,7 @@ def together(machines: Any) -> Iterator[Any]:
 def _said(error: Exception) -> tuple[str, int] | None:
     """What to say of an error and the exit code, None if it was not expected."""
     from evergrad.checks import InputError
+    from evergrad.room import ran_out
 
     if isinstance(error, InputError):
         return str(error), 2
@@ -61,6 +62,8 @@ def _said(error: Exception) -> tuple[str, int] | None:
         if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
             return f"{where}: {what}. Choose another path.", 2
         return f"{where}: {what}. Make room or mend the permissions, then try again or resume.", 1
+    if ran_out(error):
+        return "there was not enough memory: use smaller sizes, or let other programs end first.", 2
     code = _exit_code(error)
     return None if code is None else (str(error), code)
 

@@ -12,7 +12,7 @@ from evergrad.cli.resume import Run
 def evaluate(
     run: Run,
     data: Annotated[Path | None, typer.Option("--data", help="Other data: a text, or a CSV or Parquet file.")] = None,
-    steps: Annotated[int, typer.Option(help="Steps of fresh strings (copy).", min=1)] = 1000,
+    steps: Annotated[int, typer.Option(help="Steps of fresh strings (copy).", min=1, max=10**9)] = 1000,
 ) -> None:
     """Measure a run's model as of its last checkpoint, with the weights held fixed; one JSON object is printed.
 

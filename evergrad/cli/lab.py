@@ -33,11 +33,11 @@ def noise(
     estimator: Annotated[
         list[str], typer.Option(help="name:parameter=value,…; may be given several times.", metavar="NAME:...")
     ] = _ESTIMATORS,
-    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=2)] = 1000,
+    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=2, max=10**8)] = 1000,
     repetitions: Annotated[int, typer.Option(help="Draws of each estimator.", min=2)] = 20,
-    batch: Annotated[int, typer.Option(help="Streams.", min=1)] = 1,
+    batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 1,
     smallest: Annotated[float, typer.Option(help="Steps with a smaller exact gradient show no cosine.", min=0)] = 1e-4,
-    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for noise.json and noise.png.")] = Path("noise"),
 ) -> None:
     """How far estimates are from the exact gradient: bias (a z-score over random directions; above 4 is hardly chance), squared error,

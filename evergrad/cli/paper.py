@@ -49,9 +49,13 @@ def run(
         typer.Option(help="Folder with Penn Treebank's train.txt, valid.txt, test.txt; else Python's text."),
     ] = None,
     reference: Reference = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds of every line, instead of the budget's.", min=1)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds of every line, instead of the budget's.", min=1, max=10_000)
+    ] = None,
     out: Out = Path("runs/paper"),
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; as many as there are cores.", min=1)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time; as many as there are cores.", min=1, max=1024)
+    ] = None,
 ) -> None:
     """Train and measure. What is finished is not done again; what was interrupted goes on where it was.
 

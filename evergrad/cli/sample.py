@@ -11,7 +11,7 @@ from evergrad.cli.resume import Run
 
 def sample(
     run: Run,
-    length: Annotated[int, typer.Option(help="Symbols to write.", min=1)] = 500,
+    length: Annotated[int, typer.Option(help="Symbols to write.", min=1, max=10**9)] = 500,
     temperature: Annotated[
         float, typer.Option(help="0: always the likeliest symbol; 1: as the model believes.", min=0)
     ] = 1.0,

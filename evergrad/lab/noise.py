@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import stats
 
-from evergrad import driver
+from evergrad import driver, planner, room
 from evergrad.checks import refuse_unless
 from evergrad.estimators import RTRL, TBPTT, Estimator
 from evergrad.linearize import initial_state
@@ -88,6 +88,7 @@ def measure(
         refuse_unless(estimator.stride == 1, f"{name}: a gradient at every step needs stride=1.")
         estimator.check(model.cell)
     steps, batch = data.reset.shape
+    _check_room(model, estimators, steps, batch, repetitions)
     probe_key, *keys = jax.random.split(key, len(estimators) + 1)
     probes = _probes(model, probe_key)
     reference = exact(model, steps, batch)
@@ -105,6 +106,20 @@ def measure(
             parts[name].append(jax.tree.map(np.asarray, found))
             told(name, len(piece.reset))
     return {name: _joined(found) for name, found in parts.items()}
+
+
+def _check_room(model, estimators, steps, batch, repetitions):
+    """The states of all repetitions, a piece of exact gradients, the numbers that are kept, and one step's scratch."""
+    reference, key, item = exact(model, steps, batch), jax.random.key(0), jnp.result_type(float).itemsize
+    size = sum(a.size for a in jax.tree.leaves(_weights(model.cell)))
+    needed, scratches = item * min(steps * size, max(size, _PIECE)), []
+    for estimator in (reference, *estimators.values()):
+        draws = 1 if estimator is reference else _draws(estimator, repetitions)
+        state = room.bytes_of(lambda e=estimator: driver.start(model, e, batch, key))
+        needed += draws * (state + item * 3 * steps)
+        scratches.append(planner.scratch(model.cell, estimator, batch))
+    remedy = "lower --units, --batch, --steps, --repetitions or an estimator's own sizes"
+    room.require(needed + max(scratches), "measuring these estimators", remedy)
 
 
 def _draws(estimator: Estimator, repetitions: int) -> int:

@@ -7,12 +7,13 @@ import equinox as eqx
 import jax
 
 import evergrad as eg
+from evergrad import room
 from evergrad.checks import InputError, refuse_unless
 from evergrad.estimators import Estimator
 from evergrad.model import Model
 from evergrad.names import refuse_unknown
 from evergrad.tasks.base import Data
-from evergrad.training.build import make_job
+from evergrad.training.build import make_model, set_precision
 from evergrad.training.folder import open_run
 from evergrad.training.run import load
 from evergrad.training.settings import ESTIMATORS, Settings
@@ -40,7 +41,9 @@ def of_run(path: Path, *, steps: int, batch: int = 1, seed: int = 0) -> Subject:
 
 def untrained(settings: Settings, *, steps: int, batch: int = 1) -> Subject:
     """The model that a run with these settings would start with."""
-    model = make_job(dataclasses.replace(settings, batch=batch)).learner.model
+    set_precision(settings)
+    task = make_task(dataclasses.replace(settings, batch=batch))
+    model = make_model(settings, task)
     data = _streams(settings, model, length=settings.length, steps=steps, batch=batch, seed=settings.seed)
     return Subject(model, data, f"{settings.task}, {settings.cell.upper()} {settings.units}, untrained")
 
@@ -51,8 +54,15 @@ def _streams(settings, model, *, length, steps, batch, seed):
     refuse_unless(
         task.steps is None or steps <= task.steps, f"--steps {steps}: the data has {task.steps} rows for a stream."
     )
-    position = task.start(model, batch=batch, key=jax.random.key(seed + 1000))
-    return _emitted(task.source, position, steps)
+
+    def streams():
+        position = task.start(model, batch=batch, key=jax.random.key(seed + 1000))
+        return _emitted(task.source, position, steps)
+
+    room.require(
+        room.bytes_of(streams), f"a stretch of {steps:,} steps of {batch:,} streams", "lower --steps or --batch"
+    )
+    return streams()
 
 
 @eqx.filter_jit

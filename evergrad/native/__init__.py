@@ -5,7 +5,6 @@ Each stands in for a pure JAX form, which is what runs on a machine without a co
 EVERGRAD_NATIVE=0. XLA calls them through its foreign-function interface and lends them its threads.
 """
 
-import ctypes
 import functools
 import hashlib
 import math
@@ -23,7 +22,9 @@ from typing import Any
 import jax
 import jaxlib
 
-from evergrad.files import written_whole
+from evergrad.native.library import cache, load
+
+__all__ = ["available", "cache", "call", "either", "worth"]
 
 SOURCE = Path(__file__).with_name("kernels.cc")
 KERNELS = ("carry", "combine", "multiply", "squares")
@@ -55,16 +56,17 @@ def worth(one: jax.Array | jax.ShapeDtypeStruct) -> bool:
 @functools.cache
 def available() -> bool:
     """Whether the kernels can be called; builds and loads them the first time."""
-    if os.environ.get("EVERGRAD_NATIVE", "1") == "0" or not (compiler := _compiler()):
+    wanted = os.name == "posix" and os.environ.get("EVERGRAD_NATIVE", "1") != "0"
+    if not wanted or not (compiler := _compiler()):
         return False
     try:
-        library = ctypes.CDLL(str(_built(compiler)))
+        library = load(_name(compiler), functools.partial(_build, compiler))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         reason = said.strip().splitlines()[0] if said.strip() else type(error).__name__
         warnings.warn(
-            f"evergrad: the native kernels could not be built by {' '.join(compiler)} ({reason}); slower forms are used. "
-            "EVERGRAD_NATIVE=0 stops this message, CXX names another compiler.",
+            f"evergrad: the native kernels could not be built by {' '.join(compiler)} and loaded ({reason}); slower forms "
+            "are used. EVERGRAD_NATIVE=0 stops this message, CXX names another compiler.",
             stacklevel=2,
         )
         return False
@@ -90,8 +92,8 @@ def _compiler() -> list[str]:
     return named or [name for name in ("c++", "g++", "clang++") if shutil.which(name)][:1]
 
 
-def _built(compiler: list[str]) -> Path:
-    """The library for this source, compiler, jaxlib and processor, built unless it was before."""
+def _name(compiler: list[str]) -> str:
+    """Of the library for this source, compiler, jaxlib and processor."""
     parts = (
         SOURCE.read_text("utf-8"),
         shutil.which(compiler[0]),
@@ -101,23 +103,13 @@ def _built(compiler: list[str]) -> Path:
         platform.machine(),
         _processor_flags(),
     )
-    path = cache() / f"kernels-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.so"
-    if not path.exists():
-        print("evergrad: building native kernels for this processor, once (about ten seconds)", file=sys.stderr)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with written_whole(path) as beside:
-            command = [*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(beside)]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
-            beside.chmod(0o700)
-    if hasattr(os, "getuid") and (path.stat().st_uid != os.getuid() or path.stat().st_mode & 0o022):
-        raise OSError(f"{path} could have been written by somebody else: remove it")
-    return path
+    return f"kernels-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.so"
 
 
-def cache() -> Path:
-    """Where built kernels are kept."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "evergrad"
+def _build(compiler: list[str], path: Path) -> None:
+    print("evergrad: building native kernels for this processor, once (about ten seconds)", file=sys.stderr)
+    command = [*compiler, *FLAGS, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(path)]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def _processor_flags() -> str:

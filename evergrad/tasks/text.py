@@ -63,7 +63,7 @@ class CharacterText(Source):
 
     def _resets(self, position):
         resets = position.at == 0
-        if self.reset_every is not None:
+        if self.reset_every is not None and self.reset_every < len(self.text):
             resets |= position.at % self.reset_every == 0
         if self.reset_probability:
             keys = jax.vmap(jax.random.fold_in, (0, None))(position.keys, position.time)

@@ -13,6 +13,7 @@ from evergrad.estimators.base import Estimator
 from evergrad.placing import check_divides, place
 from evergrad.tasks.base import Source, place_source, spread_axes
 from evergrad.training.settings import CELLS, ESTIMATORS, Settings
+from evergrad.training.sizes import check_room
 from evergrad.training.tasks import Task, make_task
 
 
@@ -50,17 +51,30 @@ def make_job(
     """
     set_precision(settings)
     task = make_task(settings, symbols)
-    model_key, _, _ = _keys(settings)
-    cell_key, readout_key = jax.random.split(model_key)
-    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key)
-    model = eg.Model(cell, task.readout(settings.units, readout_key))
+    check_room(settings, task, _make_learner, mesh, fresh=fresh)
+    model = make_model(settings, task)
     if fresh and settings.weights is not None:
         from evergrad.training.weights import started_from
 
         model = started_from(settings.weights, model)
-    learner = eg.Learner(model, make_estimator(settings), make_optimiser(settings), clip=settings.clip)
+    learner = _learner_of(model, settings)
     job = Job(_spelt_out(settings, learner.estimator, task), task, learner, task.source)
     return job if mesh is None else _spread(job, mesh)
+
+
+def make_model(settings: Settings, task: Task, key: jax.Array | None = None) -> eg.Model:
+    """With the weights that a run starts with, or those of another key."""
+    cell_key, readout_key = jax.random.split(_keys(settings)[0] if key is None else key)
+    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key)
+    return eg.Model(cell, task.readout(settings.units, readout_key))
+
+
+def _make_learner(settings: Settings, task: Task, key: jax.Array) -> eg.Learner:
+    return _learner_of(make_model(settings, task, key), settings)
+
+
+def _learner_of(model: eg.Model, settings: Settings) -> eg.Learner:
+    return eg.Learner(model, make_estimator(settings), make_optimiser(settings), clip=settings.clip)
 
 
 def _spread(job: Job, mesh: jax.sharding.Mesh) -> Job:

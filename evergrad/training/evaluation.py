@@ -11,12 +11,14 @@ import numpy as np
 import optax
 
 import evergrad as eg
+from evergrad import room
 from evergrad.checks import InputError, refuse_unless
 from evergrad.model import Model
 from evergrad.printable import printable_lines
 from evergrad.tasks.reading import Text, encode, read_text
 from evergrad.tasks.text import bits_per_symbol, sample
 from evergrad.training.folder import Folder
+from evergrad.training.loop import most_steps
 from evergrad.training.run import load
 from evergrad.training.tasks import CopyTask, SeriesTask, Task, TextTask
 
@@ -63,8 +65,13 @@ def _frozen(model: Model, task: Task, batch: int, steps: int, *, seed: int) -> d
     learner = eg.Learner(model, eg.TBPTT(horizon=1, stride=1), optax.set_to_zero())
     state_key, task_key = jax.random.split(jax.random.key(seed))
     position = task.start(model, batch=batch, key=task_key)
-    _, position, losses = learner.follow(learner.init(batch=batch, key=state_key), task.source, position, steps)
-    return task.figures(position, float(np.asarray(losses, np.float64).mean()), steps)
+    state, total = learner.init(batch=batch, key=state_key), 0.0
+    most = most_steps(batch, steps)
+    for done in range(0, steps, most):
+        now = min(most, steps - done)
+        state, position, losses = learner.follow(state, task.source, position, now, room=most)
+        total += float(np.asarray(losses, np.float64).sum())
+    return task.figures(position, total / (steps * batch), steps)
 
 
 def write(folder: Folder, prompt: str | None, *, length: int, temperature: float, seed: int) -> str:
@@ -75,6 +82,7 @@ def write(folder: Folder, prompt: str | None, *, length: int, temperature: float
     prompt = _usual_prompt(folder.symbols) if prompt is None else prompt
     refuse_unless(len(prompt) > 0, "--prompt is empty: give at least one character to begin with.")
     raw = prompt.encode("utf-8", "surrogateescape")  # the bytes of the command line
+    _check_length(length)
     _, progress = load(folder, _complain)
     symbols = folder.symbols
     ids = encode(Text("--prompt", raw if symbols is None else _as_text(raw)), symbols)
@@ -89,6 +97,11 @@ def write(folder: Folder, prompt: str | None, *, length: int, temperature: float
     if symbols is None:
         return (raw + bytes(drawn.tolist())).decode("utf-8", "replace")
     return prompt + "".join(symbols[i] for i in drawn)
+
+
+def _check_length(length: int) -> None:
+    """A key, a number, a character and a reference to it, for every symbol."""
+    room.require(length * (8 + 4 + 4 + 8), f"--length {length}", "write less at a time")
 
 
 def _usual_prompt(symbols: str | None) -> str:

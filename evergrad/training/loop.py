@@ -24,6 +24,7 @@ from evergrad.training.signals import Stop
 
 _CALL = 2.0  # seconds that a call should take: so long a signal may have to wait
 _TRIAL = 16  # steps of the first call that is timed
+_LOSSES = 1 << 22  # that a call gives back at most
 
 
 @dataclasses.dataclass
@@ -58,6 +59,11 @@ def check_notes(step: int, notes: dict[str, Any]) -> None:
 def begin(job: Job) -> Progress:
     state, position = job.start()
     return Progress(state, position, _kept(state, position))
+
+
+def most_steps(batch: int, wanted: int) -> int:
+    """Of one call, so that its losses take little memory however many are wanted."""
+    return min(wanted, max(1, _LOSSES // batch))
 
 
 def form(job: Job) -> dict[str, Any]:
@@ -112,6 +118,8 @@ class Loop:
         self.job, self.progress, self.checkpoints = job, progress, checkpoints
         self.metrics, self.display, self.stop, self.team = metrics, display, stop, team
         self._pace = Pace()
+        # the same for all calls of a run, also when it is resumed with other steps
+        self._room = most_steps(job.settings.batch, job.settings.report)
         self._saved, self._saved_at = progress.step, time.monotonic()
         self._reported_at, self._reported_step = time.monotonic(), progress.step
         self._suspect = False  # the last call's loss was explosive: no state to keep
@@ -141,7 +149,7 @@ class Loop:
         """One call, and the report if one is due."""
         now, settings = self.progress, self.job.settings
         try:
-            self._call(min(self.team.from_first(self._pace.length), self._until_something()))
+            self._call(min(self.team.from_first(self._pace.length), self._room, self._until_something()))
             if now.step % settings.report == 0 or now.step == settings.steps:
                 self._report()
         except DivergedError as error:
@@ -157,7 +165,7 @@ class Loop:
         now, job = self.progress, self.job
         started = time.monotonic()
         now.state, now.position, losses = job.learner.follow(
-            now.state, job.source, now.position, steps, room=job.settings.report
+            now.state, job.source, now.position, steps, room=self._room
         )
         self._pace.took(steps, time.monotonic() - started)
         total = float(np.asarray(losses, np.float64).mean(axis=1).sum())

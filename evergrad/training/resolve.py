@@ -49,15 +49,15 @@ def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any
         _check_text(value, source)
     if about["choices"]:
         refuse_unknown(f"value of {source}", value, about["choices"], "choose one of")
-    lowest, highest, above = about["at_least"], None if stored else about["at_most"], about["above"]
-    highest = _LARGEST if kind is int and highest is None else highest
+    lowest, above = about["at_least"], about["above"]
+    highest = (_LARGEST if kind is int else None) if stored or about["at_most"] is None else about["at_most"]
     refuse_unless(lowest is None or value >= lowest, f"{source} is {brief(value)}, but must be {lowest} or more.")
     refuse_unless(highest is None or value <= highest, f"{source} is {brief(value)}, but must be {highest} or less.")
     refuse_unless(above is None or value > above, f"{source} is {brief(value)}, but must be above {above}.")
     return value
 
 
-_LARGEST = 2**63 - 1
+_LARGEST = 2**63 - 1  # size that an array can have
 _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
 

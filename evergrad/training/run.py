@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 import evergrad
 from evergrad.checkpoint import Checkpoints
 from evergrad.checks import refuse_unless
+from evergrad.room import ran_out
 from evergrad.team import ALONE, Alone, Team
 from evergrad.training.build import Job, make_job, takes_kernels
 from evergrad.training.display import Display
@@ -21,6 +23,7 @@ from evergrad.training.loop import Loop, Progress, begin, check_notes, form
 from evergrad.training.machine_options import Machines
 from evergrad.training.machines import make_mesh
 from evergrad.training.metrics import Metrics, Unwritten, import_tensorboard
+from evergrad.training.reports import rows
 from evergrad.training.resolve import checked
 from evergrad.training.settings import Settings, fields, flag
 from evergrad.training.signals import listening
@@ -39,8 +42,19 @@ def train(
     about = job.task.fingerprints, job.task.symbols, takes_kernels(job)
     team.first_alone(lambda: create(out, job.settings, *about))
     folder = _seen(out, team)
-    with _locked(folder, team):
-        return _go(folder, job, console, team, resumed=False)
+    try:
+        with _locked(folder, team):
+            return _go(folder, job, console, team, resumed=False)
+    except Exception as error:
+        if team.is_first and ran_out(error):
+            _remove_unused(folder)
+        raise
+
+
+def _remove_unused(folder: Folder) -> None:
+    """A new run's folder, if nothing was learned yet."""
+    if not rows(folder.metrics) and not any(folder.checkpoints.glob("[0-9]*")):
+        shutil.rmtree(folder.path)
 
 
 def resume(
