@@ -9,6 +9,7 @@ import optax
 
 import evergrad as eg
 from evergrad import driver
+from evergrad.cells.initial import read_initial
 from evergrad.estimators.base import Estimator
 from evergrad.placing import check_divides, place
 from evergrad.tasks.base import Source, place_source, spread_axes
@@ -52,14 +53,17 @@ def make_job(
     task = make_task(settings, symbols)
     model_key, _, _ = _keys(settings)
     cell_key, readout_key = jax.random.split(model_key)
-    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key)
-    model = eg.Model(cell, task.readout(settings.units, readout_key))
+    cell_starts, readout_starts = _starts(settings.initial)
+    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key, **cell_starts)
+    model = eg.Model(cell, task.readout(settings.units, readout_key, **readout_starts))
     if fresh and settings.weights is not None:
         from evergrad.training.weights import started_from
 
         model = started_from(settings.weights, model)
-    learner = eg.Learner(model, make_estimator(settings), make_optimiser(settings), clip=settings.clip)
-    job = Job(_spelt_out(settings, learner.estimator, task), task, learner, task.source)
+    estimator = make_estimator(settings)
+    settings = _spelt_out(settings, estimator, task)
+    learner = eg.Learner(model, estimator, make_optimiser(settings, estimator.stride), clip=settings.clip)
+    job = Job(settings, task, learner, task.source)
     return job if mesh is None else _spread(job, mesh)
 
 
@@ -78,11 +82,29 @@ def make_estimator(settings: Settings) -> Estimator:
     return getattr(eg, name)(**said)
 
 
-def make_optimiser(settings: Settings) -> optax.GradientTransformation:
-    rate = settings.learning_rate
+def _starts(initial: str | None) -> tuple[dict[str, str], dict[str, str]]:
+    """For the cell and for the readout; a run that does not say how weights start has what their classes do."""
+    return ({}, {}) if initial is None else ({"initial": initial}, {"initial": read_initial(initial).spread})
+
+
+def make_optimiser(settings: Settings, stride: int = 1) -> optax.GradientTransformation:
+    """With its rate scheduled over the run's updates, one every `stride` steps."""
+    rate = _rate(settings, -(-settings.steps // stride))
     return (
         optax.sgd(rate, momentum=0.9) if settings.optimiser == "momentum" else getattr(optax, settings.optimiser)(rate)
     )
+
+
+def _rate(settings: Settings, updates: int) -> float | optax.Schedule:
+    """A number where it stays, so that the optimiser's state is what it was before there were schedules."""
+    highest = settings.learning_rate
+    if settings.schedule == "linear":
+        return optax.linear_schedule(highest, 0.0, updates)
+    if settings.schedule == "cosine":
+        return optax.cosine_decay_schedule(highest, updates)
+    if settings.schedule == "warmup-cosine":
+        return optax.warmup_cosine_decay_schedule(0.0, highest, -(-updates // 20), updates)
+    return highest
 
 
 def _spelt_out(settings: Settings, estimator: Estimator, task: Task) -> Settings:
