@@ -27,7 +27,9 @@ class CopyContest(Contest):
     @property
     def entrants(self):
         ours = eg.OK(rank=8, window=8)
-        return [Entrant(e) for e in (ours, eg.TBPTT(horizon=HORIZON, stride=1), eg.TBPTT(HORIZON, HORIZON))]
+        return [
+            Entrant(e) for e in (ours, eg.TBPTT(horizon=HORIZON, stride=1), eg.TBPTT(horizon=HORIZON, stride=HORIZON))
+        ]
 
     @property
     def source(self):

@@ -55,10 +55,10 @@ class CueContest(Contest):
         return "–" if report["wrong"] is None else f"{100 * report['wrong']:.0f} %"
 
     def success(self, reports):
-        """From which step on at most one answer in a hundred was wrong; None if not for the last two reports."""
+        """The step after which at most one answer in a hundred was wrong; None if not in the last two reports."""
         good = [report["wrong"] is not None and report["wrong"] <= 0.01 for report in reports]
-        last_bad = max((i for i, fine in enumerate(good) if not fine), default=-1)
-        return reports[last_bad]["step"] if last_bad < len(good) - 2 else None
+        bad = [report["step"] for report, fine in zip(reports, good, strict=True) if not fine]
+        return max(bad, default=0) if all(good[-2:]) else None
 
     def total(self, curves):
         return f"{sum(self.success(curve) is not None for curve in curves)} of {len(curves)}" if curves else ""
@@ -68,7 +68,7 @@ class CueContest(Contest):
 
     def _about(self, result):
         starts = [step for step in result["seeds"] if step is not None]
-        from_step = f" (without error from step {max(starts):,} on at the latest)" if starts else ""
+        from_step = f" (at most 1 % wrong after step {max(starts):,})" if starts else ""
         every = "one update a step" if result["stride"] == 1 else f"one update in {result['stride']} steps"
         return (
             f"{result['estimator']} answers in {_of(result)} seeds{from_step}: {every}, {result['reach']}, "
@@ -118,7 +118,7 @@ class CueContest(Contest):
         costs.margins(x=0.15)
         costs.set(xlabel="milliseconds a step", title="What a step costs")
         figure.suptitle(
-            f"Cue, and a question {self.gap} to {self.gap_to} steps later ({self.seeds} seeds, LSTM {UNITS})"
+            f"Cue, and a question {self.gap} to {self.gap_to} steps later: LSTM {UNITS}, {self.batch} streams, seeds 0 to {self.seeds - 1}"
         )
         save(figure, path)
 

@@ -59,13 +59,8 @@ def _bar(done: int, steps: int) -> str:
 
 def _say(contest: Contest, racers: list[Racer], seed: int, console: Console) -> None:
     """A plain line now and then where nothing can be redrawn."""
-    step = racers[-1].steps
-    if (
-        racers[0].steps == step
-        and step
-        and step % (contest.steps // 4 // contest.chunk * contest.chunk or contest.chunk) == 0
-    ):
+    step, every = racers[-1].steps, max(1, contest.steps // contest.chunk // 4) * contest.chunk
+    if step and racers[0].steps == step and step % every == 0:
         now = "; ".join(f"{r.entrant.label} {contest.shown(r.curves[-1][-1])}" for r in racers)
-        console.print(
-            Text(f"seed {seed + 1} of {contest.seeds}, step {step:,} of {contest.steps:,}: {now}"), soft_wrap=True
-        )
+        where = f"seed {seed + 1} of {contest.seeds}, step {step:,} of {contest.steps:,}"
+        console.print(Text(f"{where}: {now}"), soft_wrap=True)
