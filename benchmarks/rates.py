@@ -1,13 +1,14 @@
 """The search by which `evergrad train` got its learning rate and its initialisation.
 
-    python benchmarks/rates.py text|copy|cue|series [--data FILE] [--cells rhn,lstm] [--seeds 1]
+    python benchmarks/rates.py text|copy|cue|series [--data FILE] [--cells rhn,lstm] [--starts fan_in] [--rates 0.003,0.01]
 
 Trains every cell from every start at every rate, with what `evergrad train` does otherwise (OK(rank=8, window=16), Adam, clip 1)
-but for 32 units, and prints what is left at the end. Writes benchmarks/results/rates-TASK.json after every run and goes on from
-there, so that it can be stopped; a run that is in the file is not done again.
+but for --units (32), and prints what is left at the end. Writes benchmarks/results/rates-TASK-UNITS.json after every run and goes on
+from there, so that it can be stopped; a run that is in the file is not done again. `--cells ""` only prints the table.
 """
 
 import argparse
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ STARTS = {
     "series": ("normal", "fan_in"),
 }
 STEPS = {"text": 2_000, "copy": 5_000, "cue": 3_000, "series": None}
-UNITS = 32
 LAST = 500  # steps that the score is about
 SCORES = {
     "text": f"bits per character over the last {LAST} steps",
@@ -40,7 +40,7 @@ SCORES = {
 
 def score(task: str, given: dict[str, Any]) -> float | None:
     """None where the loss became non-finite."""
-    job = make_job(resolve(task, given | {"units": UNITS, "steps": STEPS[task]}))
+    job = make_job(resolve(task, given | {"steps": STEPS[task]}))
     state, position = job.start()
     first, last = (job.settings.steps - LAST, LAST) if task != "series" else (0, job.settings.steps)
     try:
@@ -55,30 +55,45 @@ def score(task: str, given: dict[str, Any]) -> float | None:
     return round((100 if task == "cue" else 1) * figures[name], 4)
 
 
-def search(task: str, cells: list[str], seeds: int, data: str | None, path: Path) -> dict[str, float | None]:
+def search(options: argparse.Namespace, path: Path) -> dict[str, float | None]:
+    task, data, units = options.task, options.data, options.units
     found = json.loads(path.read_text())["scores"] if path.exists() else {}
-    settings = [(c, i, r, s) for s in range(seeds) for c in cells for i in STARTS[task] for r in RATES]
-    for cell, initial, rate, seed in settings:
-        name = f"{cell} {initial} {rate:.3g} seed {seed}"
+    starts = split(options.starts) or STARTS[task]
+    rates = [float(rate) for rate in split(options.rates)] or RATES
+    for cell, initial, rate in itertools.product(split(options.cells), starts, rates):
+        name = f"{cell} {initial} {rate:.3g}"
         if name in found or (cell == "rnn" and initial.startswith("chrono")):
             continue
-        given = {"cell": cell, "initial": initial, "learning_rate": rate, "seed": seed}
+        given = {"cell": cell, "units": units, "initial": initial, "learning_rate": rate}
         found[name] = score(task, given | ({"data": data} if data else {}))
         print(f"{task} {name}: {found[name]}", flush=True)
-        about = {"score": SCORES[task], "steps": STEPS[task], "data": data and Path(data).name}
+        about = {
+            "score": SCORES[task],
+            "units": units,
+            "steps": STEPS[task],
+            "seed": 0,
+            "data": data and Path(data).name,
+        }
         write_whole(path, json.dumps({**about, "scores": found}, indent=1) + "\n")
     return found
 
 
 def table(task: str, found: dict[str, float | None]) -> str:
-    """Markdown, a row for every cell and start; several seeds beside each other."""
+    """Markdown, a row for every cell and start; – is a loss that became non-finite."""
     lines = [f"| {task}: {SCORES[task]} | " + " | ".join(f"{rate:.2g}" for rate in RATES) + " |"]
     lines += ["|---|" + "---|" * len(RATES)]
     for row in dict.fromkeys(" ".join(name.split()[:2]) for name in found):
-        values = [[found[n] for n in found if n.startswith(f"{row} {rate:.3g} seed")] for rate in RATES]
-        cells = (", ".join("–" if v is None else f"{v:.3g}" for v in each) for each in values)
+        cells = (_shown(found, f"{row} {rate:.3g}") for rate in RATES)
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _shown(found, name):
+    return "" if name not in found else "–" if found[name] is None else f"{found[name]:.3g}"
+
+
+def split(names: str) -> list[str]:
+    return [name for name in names.split(",") if name]
 
 
 def main() -> None:
@@ -86,11 +101,12 @@ def main() -> None:
     parser.add_argument("task", choices=tuple(STARTS))
     parser.add_argument("--data", help="a text, or the CSV file of a series")
     parser.add_argument("--cells", default=",".join(CELLS))
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--starts", default="")
+    parser.add_argument("--rates", default="")
+    parser.add_argument("--units", type=int, default=32)
     options = parser.parse_args()
-    path = Path(__file__).parent / "results" / f"rates-{options.task}.json"
-    found = search(options.task, options.cells.split(","), options.seeds, options.data, path)
-    print(table(options.task, found))
+    path = Path(__file__).parent / "results" / f"rates-{options.task}-{options.units}.json"
+    print(table(options.task, search(options, path)))
 
 
 if __name__ == "__main__":
