@@ -108,14 +108,14 @@ class CueContest(Contest):
             costs.barh(i, result["milliseconds_a_step"], color=line_style(i)["color"])
             costs.text(result["milliseconds_a_step"], i, f" {result['milliseconds_a_step']:.2f}", va="center")
         curves.axhline(0.5, color="grey", lw=0.8)
-        curves.set(xlabel="steps", ylabel="share of wrong answers", ylim=(-0.03, 0.85), title="Who answers")
+        curves.set(xlabel="steps", ylabel="share of wrong answers", ylim=(-0.03, 1), title="Who answers")
         curves.legend(loc="upper right", frameon=False, fontsize=8)
         curves.grid(alpha=0.3)
         costs.set_yticks(
             range(len(results)), [result["estimator"].replace("(", "\n(") for result in results], fontsize=8
         )
         costs.invert_yaxis()
-        costs.margins(x=0.15)
+        costs.margins(x=0.2)
         costs.set(xlabel="milliseconds a step", title="What a step costs")
         figure.suptitle(
             f"Cue, and a question {self.gap} to {self.gap_to} steps later: LSTM {UNITS}, {self.batch} streams, seeds 0 to {self.seeds - 1}"
