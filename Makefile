@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-demo: $(STAMP) ## learn to copy with OK and with TBPTT, side by side, in about two minutes; results in runs/demo
-	@$(BIN)/python -m evergrad.demo --out runs/demo
+demo: $(STAMP) ## a question about a cue beyond all remembered steps: OK and TBPTT, in about two minutes; results in runs/demo
+	@$(BIN)/evergrad demo --out runs/demo
 
 test: $(STAMP) ## all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15

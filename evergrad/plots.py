@@ -20,6 +20,7 @@ _STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", ">")
 _AXES = {
     "copy": ("bits per symbol", "length", "length T learned (symbols)"),
+    "cue": ("bits per question", "wrong", "share of wrong answers"),
     "text": ("bits per character", "valid_bpc", "validation (bits per character)"),
     "series": ("squared error (standardised)", "relative_error", "error / error of persistence"),
 }

@@ -23,6 +23,8 @@ from evergrad.lab.subject import of_run
 from evergrad.lab.summary import summarise
 from evergrad.linearize import initial_state, transition, weight_gradient
 from evergrad.low_rank import compress
+from evergrad.paper.plan import PAPERS_START
+from evergrad.paper.setup import RELEASED_RATE
 from evergrad.training.build import make_job, make_optimiser
 from evergrad.training.resolve import resolve
 
@@ -74,9 +76,9 @@ def _shared_out(a, b, c):
 
 def train(steps: int, report: int) -> None:
     """As `evergrad paper run fig4` trains KTP-16."""
-    settings = resolve("copy", {"batch": 256, "estimator": "ktp", "rank": 16})
+    settings = resolve("copy", {"batch": 256, "estimator": "ktp", "rank": 16, "learning_rate": RELEASED_RATE} | PAPERS_START)
     job = make_job(settings)
-    learner = eg.Learner(job.learner.model, SharedKTP(rank=16), make_optimiser(settings), clip=settings.clip)
+    learner = eg.Learner(job.learner.model, SharedKTP(rank=16), make_optimiser(job.settings), clip=settings.clip)
     state, position = dataclasses.replace(job, learner=learner).start()
     for done in range(report, steps + 1, report):
         state, position, losses = learner.follow(state, job.task.source, position, report)

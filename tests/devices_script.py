@@ -16,6 +16,7 @@ from evergrad.bench import scale
 from evergrad.bench.settings import Setting
 from evergrad.bench.traffic import moves
 from evergrad.tasks.copy import Copy
+from evergrad.tasks.cue import Cue
 from evergrad.tasks.series import Series
 from evergrad.tasks.text import CharacterText
 
@@ -71,7 +72,8 @@ def learned(estimator, devices, *, shard="lanes", cell=eg.RHN):
 
 def followed(source, devices):
     """The same of a task that makes its streams inside the loop, with its position."""
-    teacher = learner(eg.KTP(rank=3), model(readout=eg.Linear, inputs=2) if isinstance(source, Series) else model())
+    models = {Series: {"readout": eg.Linear, "inputs": 2}, Cue: {"inputs": 4}}
+    teacher = learner(eg.KTP(rank=3), model(**models.get(type(source), {})))
     state = teacher.init(batch=BATCH, key=jax.random.key(2), mesh=None if devices == 1 else mesh(devices))
     key = jax.random.key(3)
     position = source.start(model=teacher.model) if isinstance(source, Series) else source.start(batch=BATCH, key=key)
@@ -96,6 +98,7 @@ def task(name, devices):
     chance = np.random.default_rng(0)
     sources = {
         "copy": lambda: Copy(threshold=0.9),
+        "cue": lambda: Cue(gap=5, gap_to=9),
         "text": lambda: CharacterText(chance.integers(0, INPUTS, 500), reset_probability=0.05),
         "series": lambda: Series(chance.normal(size=(BATCH * STEPS, 2)).cumsum(axis=0), [0, 1], batch=BATCH),
     }

@@ -20,8 +20,20 @@ from tests.training_helpers import (
     write_series,
 )
 
-HELPED = ["", "train", "train copy", "train text", "train series", "resume", "evaluate", "sample", "compare", "info"]
-HELPED += ["lab", "lab noise", "paper", "paper list", "paper run", "paper report"]
+HELPED = [
+    "",
+    "train",
+    "train copy",
+    "train cue",
+    "train text",
+    "train series",
+    "resume",
+    "evaluate",
+    "sample",
+    "compare",
+    "info",
+]
+HELPED += ["demo", "lab", "lab noise", "paper", "paper list", "paper run", "paper report"]
 
 
 def help_of(words):
@@ -49,7 +61,17 @@ def example(words):
 
 def test_the_examples_work_one_after_the_other(tmp_path):
     write_series(tmp_path / "rates.csv", rows=200)
-    for words in ("train copy", "train text", "train series", "resume", "evaluate", "sample", "export", "info"):
+    for words in (
+        "train copy",
+        "train cue",
+        "train text",
+        "train series",
+        "resume",
+        "evaluate",
+        "sample",
+        "export",
+        "info",
+    ):
         succeed(*example(words), cwd=tmp_path)
     shutil.copytree(tmp_path / "runs" / "copy", tmp_path / "runs" / "other")
     succeed(*example("compare"), cwd=tmp_path)

@@ -192,4 +192,4 @@ def test_evaluate_advises_no_option_that_it_does_not_have(place):
 def test_import_has_the_options_of_train_but_those_that_the_model_decides():
     groups = get_command(app).commands
     train, imported = ({p.name for p in groups[name].commands["series"].params} for name in ("train", "import"))
-    assert train - imported == {"cell", "units", "weights"}
+    assert train - imported == {"cell", "units", "weights", "initial"}

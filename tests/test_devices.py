@@ -78,13 +78,14 @@ def test_a_split_influence_is_exact(split, case):
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("tasks"), "task/copy/1", "task/copy/4")
+    return run(tmp_path_factory.mktemp("tasks"), *(f"task/{name}/{n}" for name in ("copy", "cue") for n in (1, 4)))
 
 
 def test_a_task_makes_the_same_streams_on_many_devices(tasks):
-    one = tasks["task/copy/1"]
-    assert_close(tasks["task/copy/4"], one)
-    assert one["[1].length"] > 10  # the curriculum, which hears of all streams, went on
+    for name in ("copy", "cue"):
+        assert_close(tasks[f"task/{name}/4"], tasks[f"task/{name}/1"])
+    assert tasks["task/copy/1"]["[1].length"] > 10  # the curriculum, which hears of all streams, went on
+    assert tasks["task/cue/4"]["[1].asked"] > 80  # and so did the score, in 193 steps of 4 streams
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import typer
 from evergrad.cli.bench import app as bench_app, peers
 from evergrad.cli.bench_scale import scale
 from evergrad.cli.compare import compare
+from evergrad.cli.demo import demo
 from evergrad.cli.evaluate import evaluate
 from evergrad.cli.export import export
 from evergrad.cli.import_model import import_app
@@ -31,7 +32,7 @@ app.add_typer(paper_app, name="paper")
 bench_app.command()(peers)
 bench_app.command()(scale)
 app.add_typer(bench_app, name="bench")
-for command in (resume, evaluate, sample, compare, info, export, plan):
+for command in (demo, resume, evaluate, sample, compare, info, export, plan):
     app.command()(command)
 
 

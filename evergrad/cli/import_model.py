@@ -1,4 +1,4 @@
-"""`evergrad import copy|text|series`: a model trained elsewhere goes on learning here, online."""
+"""`evergrad import copy|cue|text|series`: a model trained elsewhere goes on learning here, online."""
 
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ import_app = typer.Typer(
 
 
 def _command(task: str):
-    options = [field for name, field in fields(task).items() if name not in ("cell", "units", "weights")]
+    options = [field for name, field in fields(task).items() if name not in ("cell", "units", "weights", "initial")]
 
     @with_options([*options, *machine_fields()], task)
     def command(model: Model, out: Out, config: Config = None, **given: Any) -> None:
@@ -32,7 +32,7 @@ def _command(task: str):
 
     command.__doc__ = f"""Fine-tune on {task}; all but the cell and its size is as with `evergrad train {task}`.
 
-    Example: evergrad import {task} model.onnx{"" if task == "copy" else " --data FILE"} --out runs/{task}
+    Example: evergrad import {task} model.onnx{"" if task in ("copy", "cue") else " --data FILE"} --out runs/{task}
     """
     return command
 

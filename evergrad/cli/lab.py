@@ -1,5 +1,6 @@
 """`evergrad lab`: estimators measured."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -89,4 +90,5 @@ def _settings(task, cell, units, length, data, seed):
 
     refuse_unknown("task", task, ("copy", "text"))
     own = {"copy": {"length": length}, "text": {"data": data}}[task]
-    return resolve(task, {"cell": cell, "units": units, "seed": seed} | own)
+    settings = resolve(task, {"cell": cell, "units": units, "seed": seed} | own)
+    return dataclasses.replace(settings, initial=None)  # as the classes start

@@ -1,4 +1,4 @@
-"""`evergrad train copy|text|series`."""
+"""`evergrad train copy|cue|text|series`."""
 
 import dataclasses
 import os
@@ -64,6 +64,16 @@ def copy(out: Out, config: Config = None, **given: Any) -> None:
     Example: evergrad train copy --units 32 --estimator ok --rank 4 --steps 2000 --out runs/copy
     """
     start_run("copy", out, config, given)
+
+
+@train_app.command()
+@with_options([*fields("cue").values(), *machine_fields()], "cue")
+def cue(out: Out, config: Config = None, **given: Any) -> None:
+    """See one of two cues, and say which it was when the question comes, many distracting steps later.
+
+    Example: evergrad train cue --cell lstm --units 32 --gap 80 --gap-to 120 --steps 4000 --out runs/cue
+    """
+    start_run("cue", out, config, given)
 
 
 @train_app.command()

@@ -13,7 +13,7 @@ import numpy as np
 from evergrad.experiments import fig1_copy, fig2_ptb
 from evergrad.paper.claims import NEW, OPEN, Claim, judged
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
-from evergrad.paper.plan import Line, Plan
+from evergrad.paper.plan import PAPERS_START, Line, Plan
 from evergrad.paper.setup import COPY, PTB, line, tbptt
 
 SMALLEST = 1e-4
@@ -136,7 +136,7 @@ def _different_networks(plan, units, steps, networks):
 
     cosines = {label: [] for label in UNTRAINED}
     for seed in range(networks):
-        settings = resolve("text", {"units": units, "data": plan.data, "seed": seed})
+        settings = resolve("text", {"units": units, "data": plan.data, "seed": seed} | PAPERS_START)
         subject = untrained(settings, steps=steps)
         found = measure(
             subject.model,

@@ -18,6 +18,7 @@ BUDGETS = {
     "desk": "hours on two cores: the paper's networks, fewer steps and seeds",
     "full": "the paper's own size",
 }
+PAPERS_START = {"initial": "normal", "schedule": "constant"}  # said when a run starts, no part of what it is known by
 FIGURE = {"copy": "length", "text": "valid_bpc"}
 
 
@@ -44,7 +45,7 @@ class Run:
 
     def arguments(self) -> list[str]:
         """Of `evergrad train`."""
-        said = {name: value for name, value in self.settings.items() if value is not None}
+        said = {name: value for name, value in (PAPERS_START | self.settings).items() if value is not None}
         words = [word for name, value in said.items() for word in (flag(name), str(value))]
         return ["train", self.task, *words, "--steps", str(self.steps)]
 

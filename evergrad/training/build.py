@@ -9,6 +9,7 @@ import optax
 
 import evergrad as eg
 from evergrad import driver, native
+from evergrad.cells.initial import read_initial
 from evergrad.estimators.base import Estimator
 from evergrad.placing import check_divides, place
 from evergrad.tasks.base import Source, place_source, spread_axes
@@ -57,24 +58,29 @@ def make_job(
         from evergrad.training.weights import started_from
 
         model = started_from(settings.weights, model)
-    learner = _learner_of(model, settings)
-    job = Job(_spelt_out(settings, learner.estimator, task), task, learner, task.source)
+    estimator = make_estimator(settings)
+    settings = _spelt_out(settings, estimator, task)
+    job = Job(settings, task, _learner_of(model, settings), task.source)
     return job if mesh is None else _spread(job, mesh)
 
 
 def make_model(settings: Settings, task: Task, key: jax.Array | None = None) -> eg.Model:
     """With the weights that a run starts with, or those of another key."""
     cell_key, readout_key = jax.random.split(_keys(settings)[0] if key is None else key)
-    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key)
-    return eg.Model(cell, task.readout(settings.units, readout_key))
+    cell_starts, readout_starts = _starts(settings.initial)
+    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key, **cell_starts)
+    return eg.Model(cell, task.readout(settings.units, readout_key, **readout_starts))
 
 
 def _make_learner(settings: Settings, task: Task, key: jax.Array) -> eg.Learner:
+    settings = _spelt_out(settings, make_estimator(settings), task)
     return _learner_of(make_model(settings, task, key), settings)
 
 
 def _learner_of(model: eg.Model, settings: Settings) -> eg.Learner:
-    return eg.Learner(model, make_estimator(settings), make_optimiser(settings), clip=settings.clip)
+    """Of settings that are spelt out: a schedule must know how many steps there are."""
+    estimator = make_estimator(settings)
+    return eg.Learner(model, estimator, make_optimiser(settings, estimator.stride), clip=settings.clip)
 
 
 def _spread(job: Job, mesh: jax.sharding.Mesh) -> Job:
@@ -92,8 +98,14 @@ def make_estimator(settings: Settings) -> Estimator:
     return getattr(eg, name)(**said)
 
 
-def make_optimiser(settings: Settings) -> optax.GradientTransformation:
-    rate = settings.learning_rate
+def _starts(initial: str | None) -> tuple[dict[str, str], dict[str, str]]:
+    """For the cell and for the readout; a run that does not say how weights start has what their classes do."""
+    return ({}, {}) if initial is None else ({"initial": initial}, {"initial": read_initial(initial).spread})
+
+
+def make_optimiser(settings: Settings, stride: int = 1) -> optax.GradientTransformation:
+    """With its rate scheduled over the run's updates, one every `stride` steps."""
+    rate = _rate(settings, -(-settings.steps // stride))
     return (
         optax.sgd(rate, momentum=0.9) if settings.optimiser == "momentum" else getattr(optax, settings.optimiser)(rate)
     )
@@ -106,6 +118,18 @@ def takes_kernels(job: Job) -> bool:
     form, _ = eqx.filter_eval_shape(dataclasses.replace(job, mesh=None).start)
     carried = [leaf for leaf in jax.tree.leaves(form.track.carried) if hasattr(leaf, "dtype")]
     return any(native.worth(jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)) for leaf in carried)
+
+
+def _rate(settings: Settings, updates: int) -> float | optax.Schedule:
+    """A number where it stays, so that the optimiser's state is what it was before there were schedules."""
+    highest = settings.learning_rate
+    if settings.schedule == "linear":
+        return optax.linear_schedule(highest, 0.0, updates)
+    if settings.schedule == "cosine":
+        return optax.cosine_decay_schedule(highest, updates)
+    if settings.schedule == "warmup-cosine":
+        return optax.warmup_cosine_decay_schedule(0.0, highest, -(-updates // 20), updates)
+    return highest
 
 
 def _spelt_out(settings: Settings, estimator: Estimator, task: Task) -> Settings:

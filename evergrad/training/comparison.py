@@ -15,6 +15,7 @@ from evergrad.training.settings import ESTIMATORS, Settings
 
 _FIGURES = {
     "copy": ("length",),
+    "cue": ("wrong",),
     "text": ("valid_bpc",),
     "series": ("error", "persistence_error", "seasonal_error"),
 }

@@ -20,7 +20,7 @@ from evergrad.tasks.text import bits_per_symbol, sample
 from evergrad.training.folder import Folder
 from evergrad.training.loop import most_steps
 from evergrad.training.run import load
-from evergrad.training.tasks import CopyTask, SeriesTask, Task, TextTask
+from evergrad.training.tasks import CopyTask, CueTask, SeriesTask, Task, TextTask
 
 
 def _complain(text: str) -> None:
@@ -35,7 +35,9 @@ def evaluate(folder: Folder, data: Path | None, *, steps: int) -> dict[str, Any]
         return result | _text(model, task, data)
     if isinstance(task, SeriesTask):
         return result | _series(folder, model, task, data)
-    refuse_unless(data is None, "the copy task makes its own strings: leave --data out.")
+    refuse_unless(data is None, f"the {folder.settings.task} task makes its own data: leave --data out.")
+    if isinstance(task, CueTask):
+        return result | _cue(folder, model, steps)
     return result | _copy(folder, model, int(progress.position.length), steps)
 
 
@@ -58,6 +60,11 @@ def _series(folder: Folder, model: Model, own: SeriesTask, data: Path | None) ->
 def _copy(folder: Folder, model: Model, length: int, steps: int) -> dict[str, Any]:
     s = dataclasses.replace(folder.settings, length=length, longest=length)
     return _frozen(model, CopyTask(s), s.batch, steps, seed=s.seed + 1)
+
+
+def _cue(folder: Folder, model: Model, steps: int) -> dict[str, Any]:
+    s = folder.settings
+    return _frozen(model, CueTask(s), s.batch, steps, seed=s.seed + 1)
 
 
 def _frozen(model: Model, task: Task, batch: int, steps: int, *, seed: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from evergrad.checks import DivergedError, refuse_unless
 from evergrad.placing import here, shardings
 from evergrad.tasks.base import spread_axes
 from evergrad.team import ALONE, Alone, Team
-from evergrad.training import divergence
+from evergrad.training import divergence, standstill
 from evergrad.training.build import Job
 from evergrad.training.display import Display, memory_mib
 from evergrad.training.metrics import Metrics, Unwritten
@@ -173,7 +173,7 @@ class Loop:
         now.loss_sum += total
         now.loss_steps += steps
         self._suspect = job.task.scale * total / steps > job.task.explosive
-        loss = job.task.scale * now.loss_sum / now.loss_steps
+        loss = job.task.figures(now.position, now.loss_sum / now.loss_steps, now.loss_steps)["loss"]
         self.display.moved(now.step, self._pace.steps_per_second, loss, self.metrics.last)
 
     def _report(self):
@@ -184,12 +184,19 @@ class Loop:
         norm = divergence.influence_norm(now.state)
         row = {"step": now.step, **figures, **self._validated()}
         row |= {"influence_norm": norm, "influence_resets": now.influence_resets}
-        speed = self._speed()
+        speed, last = self._speed(), self.metrics.last
         self.metrics.report(row, speed)
         self.display.report(row, speed)
+        if standstill.is_due(now.step, last["step"] if last else 0):
+            self._warn(row)
         now.position = task.reported(now.position)
         now.loss_sum, now.loss_steps, now.reset_here = 0.0, 0, False
         now.back = _kept(now.state, now.position)
+
+    def _warn(self, row):
+        said = standstill.warning(self.job.task, self.job.settings, row)
+        if said is not None:
+            self.display.say(said)
 
     def _speed(self):
         """Since the last report of this process."""

@@ -29,6 +29,7 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
         chosen |= _decided_by_weights(chosen, {*from_file, *said})
     if chosen.get("reset_every") is not None and "reset_probability" not in {*from_file, *said}:
         chosen["reset_probability"] = 0.0
+    chosen |= _decided_by_gap(chosen, {*from_file, *said})
     if chosen["horizon"] is not None and chosen["stride"] is None:
         chosen["stride"] = chosen["horizon"]
     return Settings(task=task, **chosen)
@@ -89,13 +90,26 @@ def _read_config(path: Path, task: str) -> dict[str, Any]:
 def _decided_by_weights(chosen: dict[str, Any], asked: set[str]) -> dict[str, Any]:
     from evergrad.training.weights import shape_of
 
-    decided = shape_of(chosen["weights"])
-    for name in asked & decided.keys():
+    refuse_unless(
+        "initial" not in asked, f"--initial, but the weights come from {chosen['weights']}: leave --initial out."
+    )
+    decided = shape_of(chosen["weights"]) | {"initial": None}
+    for name in asked & {"cell", "units"}:
         refuse_unless(
             chosen[name] == decided[name],
             f"{flag(name)} {chosen[name]}, but {chosen['weights']} has {decided[name]}: leave {flag(name)} out.",
         )
     return decided
+
+
+def _decided_by_gap(chosen: dict[str, Any], asked: set[str]) -> dict[str, Any]:
+    """Of the cue task: the longest gap, and weights that can bridge it."""
+    if chosen.get("gap") is None:
+        return {}
+    longest = chosen["gap_to"] or chosen["gap"] * 3 // 2
+    bridging = "orthogonal" if chosen["cell"] == "rnn" else f"chrono:{max(3, longest)}"
+    fresh = "initial" not in asked and chosen["weights"] is None
+    return {"gap_to": longest} | ({"initial": bridging} if fresh else {})
 
 
 def _check_parameters(chosen: dict[str, Any], asked: set[str]) -> None:

@@ -6,7 +6,7 @@ Nothing here imports JAX, so that `--help` is quick.
 import dataclasses
 from typing import Any
 
-TASKS = ("copy", "text", "series")
+TASKS = ("copy", "cue", "text", "series")
 CELLS = {"rnn": "RNN", "rhn": "RHN", "lstm": "LSTM", "gru": "GRU"}
 ESTIMATORS = {  # the class, and its parameters
     "rtrl": ("RTRL", ("window",)),
@@ -17,6 +17,7 @@ ESTIMATORS = {  # the class, and its parameters
     "ktp": ("KTP", ("rank", "window")),
 }
 FILES = ("data", "valid", "test", "weights")  # options that name files
+SCHEDULES = ("constant", "linear", "cosine", "warmup-cosine")
 OPTIMISERS = ("adam", "adamw", "sgd", "momentum", "rmsprop")
 
 
@@ -73,6 +74,13 @@ class Settings:
         group=_MODEL,
         otherwise="random weights",
     )
+    initial: str | None = option(
+        {"copy": "fan_in", "text": "fan_in", "series": "fan_in"},
+        str,
+        "How weights start: normal (the paper's), fan_in, forget:B, chrono:T or orthogonal:R.",
+        group=_MODEL,
+        otherwise="for lags of --gap-to",
+    )
     estimator: str = option("ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(ESTIMATORS))
     rank: int | None = option(
         None, int, "Terms that are kept (ok, ktp).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
@@ -101,15 +109,18 @@ class Settings:
         None, int, "Steps from update to update (tbptt).", group=_ESTIMATOR, at_least=1, otherwise="the horizon"
     )
     optimiser: str = option("adam", str, "Optimiser.", group=_LEARNING, choices=OPTIMISERS)
-    learning_rate: float = option(
-        {"copy": 10**-3.5, "text": 10**-3.5, "series": 0.003}, float, "Learning rate.", group=_LEARNING, above=0
-    )
+    learning_rate: float = option(0.003, float, "Learning rate, the highest of a --schedule.", group=_LEARNING, above=0)
+    schedule: str | None = option("constant", str, "How the learning rate goes on.", group=_LEARNING, choices=SCHEDULES)
     clip: float = option(1.0, float, "Norm that the recurrent gradient is clipped to.", group=_LEARNING, above=0)
     batch: int = option(
-        {"copy": 16, "text": 32, "series": 1}, int, "Streams learned from at once.", group=_LEARNING, at_least=1
+        {"copy": 16, "cue": 16, "text": 32, "series": 1},
+        int,
+        "Streams learned from at once.",
+        group=_LEARNING,
+        at_least=1,
     )
     steps: int | None = option(
-        {"copy": 10_000, "text": 10_000, "series": None},
+        {"copy": 10_000, "cue": 10_000, "text": 10_000, "series": None},
         int,
         "Steps to take.",
         group=_LEARNING,
@@ -132,6 +143,14 @@ class Settings:
     longest: int | None = option(
         256, int, "Length at which growth ends.", group=_TASK, tasks=("copy",), at_least=1, at_most=_LONGEST
     )
+
+    gap: int | None = option(
+        80, int, "Fewest steps from a cue to its question.", group=_TASK, tasks=("cue",), at_least=1, at_most=_LONGEST
+    )
+    gap_to: int | None = option(
+        None, int, "Most steps from a cue to its question.", group=_TASK, tasks=("cue",), otherwise="1.5 x --gap"
+    )
+    resets: bool | None = option(True, bool, "Streams start anew at every cue.", group=_TASK, tasks=("cue",))
 
     data: str | None = option(
         None,

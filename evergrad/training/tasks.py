@@ -16,6 +16,7 @@ from evergrad.names import refuse_unknown
 from evergrad.readouts import Linear, Readout, Softmax
 from evergrad.tasks.base import Source
 from evergrad.tasks.copy import SYMBOLS, Copy
+from evergrad.tasks.cue import CUES, INPUTS, Cue, unasked
 from evergrad.tasks.reading import Text, encode, fingerprint, read_parts, symbols_of
 from evergrad.tasks.series import FARTHEST, Series, scored_anew
 from evergrad.tasks.table import read_columns
@@ -39,7 +40,7 @@ class Task(abc.ABC):
     )
 
     @abc.abstractmethod
-    def readout(self, units: int, key: jax.Array) -> Readout: ...
+    def readout(self, units: int, key: jax.Array, initial: str = "normal") -> Readout: ...
 
     @abc.abstractmethod
     def start(self, model: Model, *, batch: int, key: jax.Array) -> Any: ...
@@ -56,6 +57,10 @@ class Task(abc.ABC):
         """The position to go on with after a report."""
         return position
 
+    @abc.abstractmethod
+    def standstill(self, row: dict[str, Any]) -> str | None:
+        """Why a report looks as if nothing had been learned, in words; None if it does not."""
+
     def validate(self, model: Model) -> dict[str, float]:
         """Figures that cost time, measured now and then."""
         return {}
@@ -69,8 +74,8 @@ class CopyTask(Task):
         self.source = Copy(**options)
         self.inputs, self.fingerprints, self.explosive = SYMBOLS, {}, 10 * math.log2(SYMBOLS)
 
-    def readout(self, units, key):
-        return Softmax(units=units, classes=SYMBOLS, key=key)
+    def readout(self, units, key, initial="normal"):
+        return Softmax(units=units, classes=SYMBOLS, key=key, initial=initial)
 
     def start(self, model, *, batch, key):
         return self.source.start(batch=batch, key=key)
@@ -81,6 +86,46 @@ class CopyTask(Task):
     def headline(self, row):
         return f"length {row['length']}"
 
+    def standstill(self, row):
+        first = self.source.length
+        return f"the strings still have the first length, {first}" if row["length"] == first else None
+
+
+class CueTask(Task):
+    figure, unit = "wrong", "bits/question"
+
+    def __init__(self, settings: Settings, symbols: str | None = None):
+        self.source = Cue(gap=settings.gap, gap_to=settings.gap_to, resets=settings.resets)
+        self.inputs, self.fingerprints, self.explosive = INPUTS, {}, 10 * math.log2(CUES)
+        self.batch = settings.batch
+
+    def readout(self, units, key, initial="normal"):
+        return Softmax(units=units, classes=CUES, key=key, initial=initial)
+
+    def start(self, model, *, batch, key):
+        return self.source.start(batch=batch, key=key)
+
+    def figures(self, position, loss, steps):
+        """Per question, over those since the last report."""
+        asked, wrong = int(position.asked), int(position.wrong)
+        if not asked:
+            return {"loss": None, "wrong": None, "asked": 0}
+        every = steps * self.batch / asked  # so many losses of streams have one question among them
+        return {"loss": self.scale * loss * every, "wrong": wrong / asked, "asked": asked}
+
+    def reported(self, position):
+        return unasked(position)
+
+    def headline(self, row):
+        if row["wrong"] is None:
+            return "no question yet"
+        return f"{100 * row['wrong']:.1f} % of {row['asked']} answers wrong"
+
+    def standstill(self, row):
+        if row["wrong"] is None or row["wrong"] < 0.4:
+            return None
+        return f"{100 * row['wrong']:.0f} % of the answers are wrong, about as many as by guessing (50 %)"
+
 
 class TextTask(Task):
     figure = "valid_bpc"
@@ -90,6 +135,7 @@ class TextTask(Task):
         self.symbols = symbols_of(parts[0]) if symbols is None else symbols
         train, self.valid, self.test = (self._encoded(part) for part in parts)
         self.inputs = 256 if self.symbols is None else len(self.symbols)
+        self.unigram = _entropy(train)
         refuse_unless(
             self.inputs > 1, f"{parts[0].place} has only the symbol {self.symbols!r}: there is nothing to predict."
         )
@@ -109,8 +155,8 @@ class TextTask(Task):
         refuse_unless(len(text.content) >= 2, f"{text.place} has one symbol: there is no next one to predict.")
         return encode(text, self.symbols)
 
-    def readout(self, units, key):
-        return Softmax(units=units, classes=self.inputs, key=key)
+    def readout(self, units, key, initial="normal"):
+        return Softmax(units=units, classes=self.inputs, key=key, initial=initial)
 
     def start(self, model, *, batch, key):
         return self.source.start(batch=batch, key=key)
@@ -123,6 +169,14 @@ class TextTask(Task):
 
     def headline(self, row):
         return f"valid {row['valid_bpc']:.3f} bits/char"
+
+    def standstill(self, row):
+        if row["loss"] < 0.98 * self.unigram:
+            return None
+        return (
+            f"the loss, {row['loss']:.3f} bits a symbol, is still that of knowing only how often each symbol occurs "
+            f"({self.unigram:.3f})"
+        )
 
 
 class SeriesTask(Task):
@@ -159,8 +213,8 @@ class SeriesTask(Task):
         )
         self.fingerprints = {str(path): columns.digest}
 
-    def readout(self, units, key):
-        return Linear(units=units, outputs=len(self.names), key=key)
+    def readout(self, units, key, initial="normal"):
+        return Linear(units=units, outputs=len(self.names), key=key, initial=initial)
 
     def start(self, model, *, batch, key):
         return self.source.start(model=model)
@@ -187,8 +241,19 @@ class SeriesTask(Task):
             return "no forecast due yet"
         return f"error {row['error']:.4g}, {row['relative_error']:.3f} of persistence"
 
+    def standstill(self, row):
+        if row["relative_error"] is None or row["relative_error"] < 1:
+            return None
+        return f"the forecasts are no better than persistence ({row['relative_error']:.3f} of its error)"
 
-_TASKS = {"copy": CopyTask, "text": TextTask, "series": SeriesTask}
+
+def _entropy(ids: Integer[np.ndarray, " N"]) -> float:
+    """Of a symbol drawn from the text, in bits: the loss of a model that knows how often each occurs, and no more."""
+    shares = np.bincount(ids) / len(ids)
+    return float(-(shares * np.log2(shares, where=shares > 0, out=np.zeros_like(shares))).sum())
+
+
+_TASKS = {"copy": CopyTask, "cue": CueTask, "text": TextTask, "series": SeriesTask}
 
 
 def make_task(settings: Settings, symbols: str | None = None) -> Task:

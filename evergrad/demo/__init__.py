@@ -1,0 +1,1 @@
+"""`evergrad demo`: estimators side by side on one task, under one clock."""
