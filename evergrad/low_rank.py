@@ -26,7 +26,7 @@ def inclusion(d: Float[Array, " N"], rank: int) -> Float[Array, " N"]:
     tail = jnp.cumsum(descending[::-1])[::-1]  # s₁ for every candidate m
     room = rank - jnp.arange(rank)  # r − m + 1
     room = jnp.asarray(room, d.dtype)
-    first = jnp.argmax(room * descending[:rank] <= tail[:rank])  # true at the latest where room is 1
+    first = jax.lax.argmax(room * descending[:rank] <= tail[:rank], 0, jnp.int32)  # true at the latest where room is 1
     tau = tail[first] / room[first]
     p = jnp.where(tau > 0, d / jnp.where(tau > 0, tau, 1), jnp.asarray(d > 0, d.dtype))
     almost = 1 - 4 * len(d) * jnp.finfo(d.dtype).eps  # rounding must not drop a direction that is to stay
@@ -39,11 +39,24 @@ def sampled_rows(p: Float[Array, " N"], rank: int, key: jax.Array) -> Float[Arra
     Systematic sampling: one uniform number u, and row j is in when u + an integer falls into its stretch of the
     cumulative sum. O(N).
     """
-    u = jax.random.uniform(key, (), p.dtype)
+    u = _uniform(key, p.dtype)
     count = jnp.ceil(jnp.cumsum(p) - u)
     chosen = jnp.diff(count, prepend=0) > 0
     slot = jnp.asarray(count, jnp.int32) - 1
     return jnp.asarray(chosen[:, None] & (slot[:, None] == jnp.arange(rank, dtype=jnp.int32)[None]), p.dtype)
+
+
+def _uniform(key: jax.Array, dtype: jnp.dtype) -> Float[Array, ""]:
+    """In [0, 1), with all the bits that float64 has: what is kept with a probability of 10⁻¹² is kept so often."""
+    high, low = jax.random.bits(key, (2,), jnp.uint32)
+    bits = jnp.finfo(dtype).nmant
+    if bits < 32:
+        return jnp.asarray(high >> (32 - bits), dtype) / 2**bits
+    return (jnp.asarray(high, dtype) + jnp.asarray(low >> (64 - bits), dtype) / 2 ** (bits - 32)) / 2**32
+
+
+def _signs(key: jax.Array, count: int, dtype: jnp.dtype) -> Float[Array, " N"]:
+    return 1 - 2 * jnp.asarray(jax.random.bits(key, (count,), jnp.uint32) >> 31, dtype)
 
 
 def signed_rows(p: Float[Array, " N"], rank: int, key: jax.Array) -> Float[Array, "N r"]:
@@ -72,7 +85,7 @@ def signed_rows(p: Float[Array, " N"], rank: int, key: jax.Array) -> Float[Array
     first = jax.nn.one_hot(0, rank, dtype=p.dtype)
     _, rows = jax.lax.scan(rotate, (first, jnp.ones((), p.dtype), jnp.ones((), jnp.int32)), p[order])
     rows = jnp.zeros_like(rows).at[order].set(rows)
-    return rows * jax.random.rademacher(key, (len(p), 1), p.dtype)
+    return rows * _signs(key, len(p), p.dtype)[:, None]
 
 
 def compress(d: Float[Array, " N"], rank: int, mix: Mix, key: jax.Array) -> Float[Array, "N r"]:

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 import evergrad as eg
 from evergrad.cli import app
+from evergrad.lab import injected as lab_injected, report
 from evergrad.lab.injected import Injected, injected
 from evergrad.lab.noise import Noise, exact, measure
-from evergrad.lab.subject import parse_estimator
-from evergrad.lab.summary import summarise
+from evergrad.lab.subject import Subject, parse_estimator
+from evergrad.lab.summary import injected_in_words, summarise
 from evergrad.model import check_sequence
 from evergrad.planner import multiply_adds
 from evergrad.tasks.base import Data
@@ -103,13 +104,66 @@ def test_the_injected_noise_is_what_the_theory_says(subject, estimator):
     model, data = subject
     found = injected(model, estimator, data, key=jax.random.key(2), draws=2000)
     assert found.measured == pytest.approx(found.bound, rel=0.15)
+    assert found.error < 0.05 * found.measured
+    assert found.verdict() == "met"
+
+
+def test_a_verdict_only_outside_the_error_bar():
+    assert Injected(1.0, 0.1, 0.8).verdict() == "met"
+    assert Injected(1.0, 0.1, 0.6).verdict() == "above"
+    assert Injected(1.0, 0.1, 1.4).verdict() == "below"
+    assert Injected(2e-14, 1e-16, 1e-14, rounding=1e-13).verdict() == "met"
+    assert Injected(1.0, 0.1, None).verdict() is None
+    row = {"injected": 0.0123, "injected_error": 0.0021, "bound": 0.01, "verdict": "met"}
+    assert injected_in_words(row) == ("0.012 ± 0.002", "0.01, met")
+    assert injected_in_words({"injected": 0.5, "bound": None}) == ("0.5", "–")
+
+
+def test_the_error_bar_is_what_repeated_measurements_scatter_by(subject):
+    model, data = subject
+    estimator, short = eg.OK(rank=2, window=0), jax.tree.map(lambda a: a[:6], data)
+    found = [injected(model, estimator, short, key=jax.random.key(i), places=1, draws=64) for i in range(40)]
+    # carried terms differ from key to key too, so that the scatter may be more, and hardly less
+    assert np.mean([f.error for f in found]) < 1.5 * np.std([f.measured for f in found])
+    assert np.mean([f.error for f in found]) > 0.02 * np.mean([f.measured for f in found])
+
+
+def test_no_key_serves_two_purposes(subject, monkeypatch):
+    """A stream of the state and the draws of its noise; the probes and the weights of the model's cell."""
+    model, data = subject
+    used = {}
+
+    def note(name, place):
+        function = getattr(lab_injected, name)
+
+        def noted(*given):
+            used[name] = given[place]
+            return function(*given)
+
+        monkeypatch.setattr(lab_injected, name, noted)
+
+    note("start", 3)
+    note("_noise", 1)
+    injected(model, eg.OK(rank=2, window=0), data, key=jax.random.key(0), places=1, draws=2)
+    assert not same(jax.random.split(used["start"], 1)[0], used["_noise"])
+    monkeypatch.setattr(report, "measure", lambda *_, key, **__: used.update(measure=key))
+    report.noise_of(Subject(model, data, ""), {}, repetitions=2, seed=5)
+    model_key, *_ = jax.random.split(jax.random.key(5), 3)  # as a run has it
+    probe_key, *_ = jax.random.split(used["measure"], 2)
+    for key in (*jax.random.split(model_key), model_key):
+        assert not same(key, probe_key)
+        assert not same(key, used["measure"])
+
+
+def same(one, other):
+    return np.array_equal(jax.random.key_data(one), jax.random.key_data(other))
 
 
 def test_what_is_not_known_is_not_said(subject):
     """No window was folded in so few steps; and a masked influence has other singular values than what is mixed."""
     model, data = subject
     few = jax.tree.map(lambda a: a[:4], data)
-    assert injected(model, eg.OK(rank=2, window=4), few, key=jax.random.key(2)) == Injected(None, None)
+    assert injected(model, eg.OK(rank=2, window=4), few, key=jax.random.key(2)) == Injected(None, None, None)
     masked = eg.Model(eg.GRU(model.cell.inputs, model.cell.units, key=jax.random.key(0)), model.readout)
     found = injected(masked, eg.OK(rank=2, window=0), data, key=jax.random.key(2), draws=20)
     assert found.measured > 0

@@ -117,7 +117,7 @@ def test_training_takes_the_kernels_and_learns_the_same(estimator, monkeypatch):
 
 @needs_compiler
 def test_inner_products_are_far_closer_than_the_jitter_that_their_square_root_is_given():
-    """In single precision, at the size of the paper, where sums over all rows in one go are four times further off."""
+    """Of arrays in single precision, at the size of the paper."""
     assert native.available()
     cell, estimator = eg.RHN(inputs=4, units=128, key=jax.random.key(0)), eg.OK(rank=16, window=2)
     given = carried_and_memories(cell, estimator, 2, 2)
@@ -128,7 +128,8 @@ def test_inner_products_are_far_closer_than_the_jitter_that_their_square_root_is
     terms = np.concatenate([a[1], fresh[1]], axis=1).astype(np.float64)  # the other stream was reset
     exact = np.einsum("miq,mjq->ij", terms, terms)
     norms = np.sqrt(np.diagonal(exact))
-    assert np.abs((np.asarray(gram[1]) - exact) / np.outer(norms, norms)).max() < 1e-6
+    found = np.asarray(gram[1]).view(np.float64)[..., 0]
+    assert np.abs((found - exact) / np.outer(norms, norms)).max() < 1e-14
 
 
 @needs_compiler

@@ -42,7 +42,7 @@ def noise(
     out: Annotated[Path, typer.Option(help="Folder for noise.json and noise.png.")] = Path("noise"),
 ) -> None:
     """How far estimates are from the exact gradient: bias (a z-score over random directions; above 4 is hardly chance), squared error,
-    cosine, the noise that a step injects into the influence and the estimator's own bound on it.
+    cosine, the noise that a step injects into the influence (± its standard error) and the estimator's own bound on it.
 
     Example: evergrad lab noise --units 16 --steps 100 --repetitions 5 --estimator ok:rank=2 --estimator kf --out noise
     """

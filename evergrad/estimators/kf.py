@@ -3,10 +3,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt32
 
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
+from evergrad.double import doubled, in_double
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.diagonal import largest_rank, low_rank_diagonals
 from evergrad.estimators.scaling import balance, mixed
@@ -97,13 +98,18 @@ def _sign(key, dtype):
 
 
 def sign_trick(
-    vectors: Float[Array, "N p"], gram: Float[Array, "N N"], key: jax.Array
+    vectors: Float[Array, "N p"], gram: UInt32[Array, "N N 2"], key: jax.Array
 ) -> tuple[Float[Array, "N-1 p"], Float[Array, "N N-1"]]:
     """`KF._mix` of all copies at once, from the inner products of the matrices HA and of D: u', and A' as weights of those."""
-    lengths, sizes = jnp.linalg.norm(vectors, axis=1), jnp.sqrt(jnp.diagonal(gram))
+    lengths, sizes = jnp.linalg.norm(vectors, axis=1), _lengths(gram, vectors)
     signs = jax.vmap(lambda key: _sign(jax.random.split(key)[0], vectors.dtype))(
         jax.random.split(key, len(vectors) - 1)
     )
     (of_u, of_a), (of_h, of_d) = jax.vmap(balance)(lengths[:-1], sizes[:-1]), balance(lengths[-1], sizes[-1])
     u = of_u[:, None] * vectors[:-1] + (signs * of_h)[:, None] * vectors[-1:]
     return u, jnp.concatenate([jnp.diag(of_a), (signs * of_d)[None]])
+
+
+@in_double
+def _lengths(gram, like):
+    return jax.lax.convert_element_type(jnp.sqrt(jnp.diagonal(doubled(gram))), like.dtype)

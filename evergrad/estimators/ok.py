@@ -3,15 +3,18 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt32
 
 from evergrad import across
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
+from evergrad.double import doubled, in_double, packed
 from evergrad.estimators.base import Estimator, check_split, check_window
 from evergrad.linearize import carried_forward, initial_state, repeated, suffix_products, weight_gradient
 from evergrad.low_rank import MIXES, Mix, compress
 from evergrad.native import kronecker
+
+_SMALL = 1 << 16  # numbers of all terms below which they are made double all at once
 
 
 class OK(Estimator):
@@ -62,7 +65,7 @@ class OK(Estimator):
         old = (product @ a.reshape(len(a), -1)).reshape(a.shape)
         new = carried_forward(memories, suffixes)
         vectors = jnp.concatenate([u, memories.regressor])
-        u, weights = mixing(vectors, across.summed(_gram(old, new)), self.rank, self.mix, key)
+        u, weights = mixing(vectors, _gram(old, new), self.rank, self.mix, key)
         return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
 
     def fold_all(self, carried, cells, memories, keys):
@@ -98,11 +101,22 @@ class OK(Estimator):
         return weight_gradient(cell, jnp.einsum("rp,mrq->mpq", u, a))
 
 
-def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> Float[Array, "r+k r+k"]:
-    """Inner products of all terms. On a CPU one product for every row of the state is the fastest way."""
-    inner = lambda a, b: jnp.matmul(a, b.mT).sum(axis=0)  # noqa: E731
-    between = inner(old, new)
-    return jnp.block([[inner(old, old), between], [between.T, inner(new, new)]])
+@in_double
+def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> UInt32[Array, "r+k r+k 2"]:
+    """Inner products of all terms, in float64. On a CPU one product for every row of the state is the fastest way, and
+    with one row after the other the copy in double precision stays small.
+    """
+
+    def inner(old, new):
+        terms = doubled(jnp.concatenate([old, new], axis=-2))
+        return terms @ terms.mT
+
+    if old.size + new.size < _SMALL:
+        return packed(across.summed(inner(old, new).sum(axis=0)))
+    count = old.shape[1] + new.shape[1]
+    add = lambda total, row: (total + inner(*row), None)  # noqa: E731
+    total, _ = jax.lax.scan(add, jnp.zeros((count, count), jnp.float64), (old, new))
+    return packed(across.summed(total))
 
 
 def _combine(weights: Float[Array, "N r"], terms: Float[Array, "m N q"]) -> Float[Array, "m r q"]:
@@ -110,23 +124,51 @@ def _combine(weights: Float[Array, "N r"], terms: Float[Array, "m N q"]) -> Floa
 
 
 def mixing(
-    vectors: Float[Array, "N p"], gram: Float[Array, "N N"], rank: int, mix: Mix, key: jax.Array
+    vectors: Float[Array, "N p"],
+    gram: UInt32[Array, "N N 2"],
+    rank: int,
+    mix: Mix,
+    key: jax.Array,
 ) -> tuple[Float[Array, "r p"], Float[Array, "N r"]]:
     """Σ uᵢ ⊗ Aᵢ as r terms: random u' [r, p] and weights w [N, r] with E[Σⱼ u'ⱼ ⊗ (Σᵢ wᵢⱼ Aᵢ)] = Σ uᵢ ⊗ Aᵢ, quietest.
 
-    Of the Aᵢ, the largest arrays there are, only the Gram matrix is needed. With (u₁ … u_N) = Q R and the singular values
-    d and left vectors X of R L, for L Lᵀ the Gram matrix, the sum's singular directions are Q X on one side and the rows
-    of Xᵀ R A, of length d, on the other. E[u' ⊗ A'] = Q X E[Z Zᵀ]/d Xᵀ R A = Q R A for *any* orthogonal X and positive
-    d: the jitter that keeps a Cholesky factorisation of dependent Aᵢ from breaking can therefore cost a little
-    optimality, but no bias. A term that is zero has a zero row in L or column in R, and takes no part.
+    Of the Aᵢ, the largest arrays there are, only the Gram matrix is needed, in float64 and packed. All is done in float64 and only u' and w are
+    rounded: in float32 an orthonormal basis forgets entries of the uᵢ that are 10⁻⁷ of the largest, a uniform number
+    knows no probability below 10⁻⁷, and the Gram matrix of nearly dependent Aᵢ has no small eigenvalues.
+    """
+
+    @in_double
+    def mixed(vectors, gram, key):
+        left, right, d = directions(doubled(vectors), doubled(gram))
+        z = compress(d, rank, mix, key)
+        share = jnp.where(d[:, None] > 0, z / jnp.where(d > 0, d, 1)[:, None], 0)
+        return tuple(jax.lax.convert_element_type(a, vectors.dtype) for a in ((left @ z).T, right.T @ share))
+
+    return mixed(vectors, gram, key)
+
+
+def directions(
+    vectors: Float[Array, "N p"], gram: Float[Array, "N N"]
+) -> tuple[Float[Array, "p i"], Float[Array, "i N"], Float[Array, " i"]]:
+    """Orthonormal `left` with left @ right = (u₁ … u_N), and the lengths d of the nearly orthogonal rows of right A.
+
+    With (u₁ … u_N) = Q R and X the left singular vectors of R L, for L Lᵀ the Gram matrix, left is Q X and right Xᵀ R.
+    left E[Z Zᵀ]/d right = Q R for *any* orthogonal X and positive d: the jitter that keeps a Cholesky factorisation of
+    dependent Aᵢ from breaking, and a d that rounding makes a guess, cost a little optimality, but no bias. So no d is less
+    than what rounding makes of the parts of its row, which may be all there is; and it is 0 only where those parts, of
+    float64, are themselves rounding: 10⁻¹⁵ of the largest.
     """
     q, r = jnp.linalg.qr(vectors.T)
-    left, d, _ = jnp.linalg.svd(r @ _square_root(gram), full_matrices=False)
-    left = left * _orientation(q @ left)[None]
-    d = jnp.where(d > len(d) * jnp.finfo(d.dtype).eps * d[:1], d, 0)
-    z = compress(d, rank, mix, key)
-    share = jnp.where(d[:, None] > 0, z / jnp.where(d > 0, d, 1)[:, None], 0)
-    return (q @ (left @ z)).T, r.T @ (left @ share)
+    # many factorisations that need not wait for each other can make XLA's CPU runtime hang, so this one waits
+    root = _square_root(gram + 0 * r[0, 0])
+    x, _, _ = jnp.linalg.svd(r @ root, full_matrices=False)
+    left, right = q @ x, x.T @ r
+    sign = _orientation(left)
+    eps = jnp.finfo(gram.dtype).eps
+    parts = jnp.abs(right) @ jnp.sqrt(jnp.diagonal(gram))
+    d = jnp.sqrt(jnp.maximum(((right @ gram) * right).sum(axis=1), eps * parts**2))
+    d = jnp.where(parts > len(d) * eps * parts.max(), d, 0)
+    return left * sign[None], right * sign[:, None], d
 
 
 def _orientation(directions: Float[Array, "p N"]) -> Float[Array, " N"]:
@@ -144,5 +186,5 @@ def _square_root(gram: Float[Array, "N N"]) -> Float[Array, "N N"]:
     norms = jnp.sqrt(jnp.where(squares > limits.tiny / limits.eps, squares, 0))
     sizes = norms[:, None] * norms[None]
     cosines = jnp.where(sizes > 0, gram / jnp.where(sizes > 0, sizes, 1), 0)
-    jitter = 1 + 8 * len(norms) * limits.eps
+    jitter = 1 + 512 * len(norms) * limits.eps  # more than what long sums are off by
     return norms[:, None] * jnp.linalg.cholesky(jnp.where(jnp.eye(len(norms), dtype=bool), jitter, cosines))

@@ -302,9 +302,11 @@ def _grids(found):
 
 
 def _numbers(row):
+    from evergrad.lab.summary import injected_in_words
+
     z = row["bias_z"]
     shown = [f"{row['cosine']:.4f}", f"{row['relative_error']:.3g}", "–" if z is None else f"{z:.1f}"]
-    return (*shown, *("–" if row[key] is None else f"{row[key]:.2g}" for key in ("injected", "bound")))
+    return (*shown, *injected_in_words(row))
 
 
 def _remarks(result):

@@ -17,7 +17,7 @@ from evergrad.estimators import KF, OK, Estimator
 from evergrad.lab.noise import drive, inner, start
 from evergrad.linearize import Memory, initial_state, linearize, pullback, repeated, transition
 from evergrad.low_rank import inclusion
-from evergrad.model import Model, encode
+from evergrad.model import Model, encode, weight_dtype
 from evergrad.tasks.base import Data
 
 DRAWS = 256  # with sampling the noise is rare and large, so fewer may miss it
@@ -26,13 +26,24 @@ _DENSE = 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class Injected:
-    """Means over the places looked at; `measured` and `bound` are of a step, in units of the influence's ‖G‖².
+    """Means over the places looked at; all are of a step, in units of the influence's ‖G‖².
 
-    Nothing is `measured` where no window has been folded, and a `bound` is not always known.
+    Nothing is `measured` where no window has been folded, and a `bound` is not always known. `error` is the standard
+    error of what is measured: with sampling the noise is rare and large, and draws of it scatter.
     """
 
     measured: float | None
+    error: float | None
     bound: float | None
+    rounding: float = 0.0  # what rounding alone may add
+
+    def verdict(self) -> str | None:
+        """Whether the noise is what it should be, where that is known: "met" within three standard errors."""
+        if self.measured is None or self.bound is None:
+            return None
+        if self.measured > self.bound + 3 * self.error + self.rounding:
+            return "above"
+        return "below" if self.measured < self.bound - 3 * self.error - self.rounding else "met"
 
 
 def injected(
@@ -42,20 +53,29 @@ def injected(
     data = jax.tree.map(lambda a: a[:, :1], data)
     block = max(1, estimator.window)
     if len(data.reset) <= block:
-        return Injected(None, None)
-    state = start(model, estimator, 1, key)
+        return Injected(None, None, None)
+    state_key, noise_key = jax.random.split(key)
+    state = start(model, estimator, 1, state_key)
     length = max(block + 1, (len(data.reset) - 1) // places)
-    measured, bounds = [], []
+    measured, errors, bounds = [], [], []
     for place in range(min(places, max(1, (len(data.reset) - 1) // length))):
         stretch = jax.tree.map(lambda a, i=place: a[i * length : (i + 1) * length], data)
         state = _advanced(estimator, state, stretch)
         following = jax.tree.map(lambda a, i=place: a[(i + 1) * length, 0], data)
         fold = _Fold(estimator, model.cell, *_at_fold(estimator, model, state, following))
-        noise, size = _noise(fold, jax.random.fold_in(key, place), draws)
-        measured.append(float(noise) / float(size) / block)
+        noise, size = (np.asarray(a, np.float64) for a in _noise(fold, jax.random.fold_in(noise_key, place), draws))
+        measured.append(noise.mean() / size.mean() / block)
+        errors.append(_ratio_error(noise, size) / block)
         least = bound(fold)
-        bounds.append(None if least is None else least / float(size) / block)
-    return Injected(float(np.mean(measured)), None if None in bounds else float(np.mean(bounds)))
+        bounds.append(None if least is None else least / size.mean() / block)
+    error = float(np.sqrt(np.square(errors).sum()) / len(errors))
+    rounding = 16 * float(jnp.finfo(weight_dtype(model)).eps) ** 2
+    return Injected(float(np.mean(measured)), error, None if None in bounds else float(np.mean(bounds)), rounding)
+
+
+def _ratio_error(a: np.ndarray, b: np.ndarray) -> float:
+    """The standard error of mean(a) / mean(b)."""
+    return float((a - a.mean() / b.mean() * b).std() / np.sqrt(len(a)) / b.mean())
 
 
 class _Fold(eqx.Module):
@@ -110,7 +130,7 @@ def _at_fold(estimator, model, state, following):
 
 @eqx.filter_jit
 def _noise(fold, key, draws):
-    """E‖G' − E G'‖² and ‖E G'‖²."""
+    """Draws of ‖v(G' − E G')‖² and ‖v E G'‖²."""
     m, dtype = initial_state(fold.cell).size, initial_state(fold.cell).dtype
 
     def one(key):
@@ -120,8 +140,7 @@ def _noise(fold, key, draws):
         error = jax.tree.map(jnp.subtract, fold.after(v, fold_key), exact)
         return inner(error, error), inner(exact, exact)
 
-    noise, size = jax.lax.map(one, jax.random.split(key, draws))
-    return noise.mean(), size.mean()
+    return jax.lax.map(one, jax.random.split(key, draws))
 
 
 def bound(fold: _Fold) -> float | None:

@@ -13,6 +13,8 @@ from evergrad.lab.subject import Subject
 from evergrad.lab.summary import summarise
 from evergrad.planner import multiply_adds
 
+_TAG = 0x1AB  # a model that was made of the same seed has taken the first keys of it
+
 
 def noise_of(
     subject: Subject,
@@ -25,16 +27,17 @@ def noise_of(
     told: Callable[[str, int], None] = lambda name, steps: None,
 ) -> dict[str, dict[str, Any]]:
     """For each estimator: cosine, error, bias, injected noise and its bound, cost; plain numbers, for JSON."""
-    measure_key, injected_key = jax.random.split(jax.random.key(seed))
+    measure_key, injected_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), _TAG))
     found = measure(subject.model, estimators, subject.data, repetitions=repetitions, key=measure_key, told=told)
     rows = {}
     for name, estimator in estimators.items():
         row = summarise(found[name], smallest=smallest) | {"unbiased": estimator.unbiased}
         cell = subject.model.cell
         row["multiply_adds"] = multiply_adds(estimator, cell) if isinstance(cell, KroneckerCell) else None
-        row |= {"injected": None, "bound": None}
+        row |= {"injected": None, "injected_error": None, "bound": None, "verdict": None}
         if with_injected and estimator.horizon is None:
             fold = injected(subject.model, estimator, subject.data, key=injected_key)
-            row |= {"injected": fold.measured, "bound": fold.bound}
+            row |= {"injected": fold.measured, "injected_error": fold.error, "bound": fold.bound}
+            row["verdict"] = fold.verdict()
         rows[name] = row
     return rows

@@ -51,9 +51,19 @@ def table(title: str, found: Mapping[str, dict[str, Any]]) -> Table:
     for name, row in found.items():
         z = row["bias_z"]
         numbers = [f"{row['cosine']:.4f}", f"{row['relative_error']:.3g}", "–" if z is None else f"{z:.1f}"]
-        numbers += ["–" if row[key] is None else f"{row[key]:.3g}" for key in ("injected", "bound", "multiply_adds")]
-        made.add_row(name, *numbers)
+        work = "–" if row["multiply_adds"] is None else f"{row['multiply_adds']:.3g}"
+        made.add_row(name, *numbers, *injected_in_words(row), work)
     return made
+
+
+def injected_in_words(row: dict[str, Any]) -> tuple[str, str]:
+    """The injected noise with its standard error, and its bound with the verdict, if there is one."""
+    if row["injected"] is None:
+        return "–", "–"
+    error, verdict = row.get("injected_error"), row.get("verdict")  # results of before had neither
+    measured = f"{row['injected']:.2g}" + ("" if error is None else f" ± {error:.1g}")
+    bound = "–" if row["bound"] is None else f"{row['bound']:.2g}" + ("" if verdict is None else f", {verdict}")
+    return measured, bound
 
 
 def draw_cosines(axes: Any, found: Mapping[str, dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 //
 //   carry     A := P A in place, for some streams, where P = H_k ... H_1 is the transition of k remembered steps. Also
 //             gives what each of those steps adds, fresh_s = S_s D_s with S_s = H_k ... H_{s+1}, and the Gram matrix of
-//             all r + k terms.
+//             all r + k terms, in double precision, which goes out as pairs of 32 bits.
 //   combine   A_j := sum over i of w_ij A_i over the old and the fresh terms, in place, for some streams.
 //   multiply  A := P A in place for given P [B, m, m]: for the benchmark, which asks what the products alone take.
 //   squares   the sum of the squares of any array, for all streams.
@@ -250,15 +250,16 @@ struct Terms {
   int64_t count() const { return r + k; }
 
   // Columns [from, from + width) of one row, as `rows` rows of `width` numbers, zeros where there is nothing.
-  void Copy(int64_t row, int64_t from, int64_t width, int64_t rows, T* to) const {
+  template <typename To>
+  void Copy(int64_t row, int64_t from, int64_t width, int64_t rows, To* to) const {
     const int64_t there = std::min(width, q - from);
     for (int64_t i = 0; i < rows; ++i, to += width) {
       if (i < count()) {
         const T* source = i < r ? old + (row * r + i) * q : fresh + (row * k + i - r) * q;
-        std::memcpy(to, source + from, there * sizeof(T));
-        std::fill(to + there, to + width, T(0));
+        std::copy(source + from, source + from + there, to);
+        std::fill(to + there, to + width, To(0));
       } else {
-        std::fill(to, to + width, T(0));
+        std::fill(to, to + width, To(0));
       }
     }
   }
@@ -282,34 +283,32 @@ inline void InnerTile(const T* x, const T* y, int64_t width, Vector<T>* sums, in
     for (int b = 0; b < 3; ++b) sums[a * stride + b] = sum[a][b];
 }
 
-// Sums are taken over in double precision every few rows: a Gram matrix that is not quite one has no square root.
+// In double precision: the small eigenvalues of nearly dependent terms are lost in single. Sums are taken over every few
+// rows, so that long ones are off by little: a Gram matrix that is not quite one has no square root.
 template <typename T>
-void Gram(const Terms<T>& terms, T* out) {
-  constexpr int64_t kWidth = 1024 / sizeof(T), kTogether = 8;
+void Gram(const Terms<T>& terms, double* out) {
+  constexpr int64_t kWidth = 128, kTogether = 8, kLane = kLanes<double>;
   const int64_t n = terms.count(), padded = RoundUp(n, 12);
-  Scratch<T> scratch(padded * (kWidth + padded * kLanes<T>) + 64);
-  T* x = scratch.Take(padded * kWidth);
-  auto* sums = reinterpret_cast<Vector<T>*>(scratch.Take(padded * padded * kLanes<T>));
-  std::vector<double> totals(n * n);
+  Scratch<double> scratch(padded * (kWidth + padded * kLane) + 64);
+  double* x = scratch.Take(padded * kWidth);
+  auto* sums = reinterpret_cast<Vector<double>*>(scratch.Take(padded * padded * kLane));
+  std::fill(out, out + n * n, 0.0);
   for (int64_t row = 0; row < terms.m; ++row) {
-    if (row % kTogether == 0) std::memset(sums, 0, padded * padded * sizeof(Vector<T>));
+    if (row % kTogether == 0) std::memset(sums, 0, padded * padded * sizeof(Vector<double>));
     for (int64_t from = 0; from < terms.q; from += kWidth) {
-      terms.Copy(row, from, kWidth, padded, x);
+      const int64_t width = std::min(kWidth, RoundUp(terms.q - from, kLane));
+      terms.Copy(row, from, width, padded, x);
       for (int64_t i = 0; i < n; i += 4)
         for (int64_t j = i / 3 * 3; j < n; j += 3)
-          InnerTile<T>(x + i * kWidth, x + j * kWidth, kWidth, sums + i * padded + j, padded);
+          InnerTile<double>(x + i * width, x + j * width, width, sums + i * padded + j, padded);
     }
     if (row % kTogether != kTogether - 1 && row != terms.m - 1) continue;
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = i; j < n; ++j) {
-        T total = 0;
-        for (int64_t lane = 0; lane < kLanes<T>; ++lane) total += sums[i * padded + j][lane];
-        totals[i * n + j] += total;
-      }
-    }
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = i; j < n; ++j)
+        for (int64_t lane = 0; lane < kLane; ++lane) out[i * n + j] += sums[i * padded + j][lane];
   }
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = i; j < n; ++j) out[i * n + j] = out[j * n + i] = static_cast<T>(totals[i * n + j]);
+    for (int64_t j = i; j < n; ++j) out[j * n + i] = out[i * n + j];
 }
 
 // a := p · a in place, for p [m, m] and a [m, width]; `packed` and `panels` are scratch.
@@ -329,7 +328,7 @@ void Multiply(const T* p, int64_t m, T* a, int64_t width, T* packed, T* panels) 
 }
 
 template <typename T>
-void Carry(const Steps<T>& steps, T* a, int64_t r, T* fresh, T* gram) {
+void Carry(const Steps<T>& steps, T* a, int64_t r, T* fresh, double* gram) {
   const int64_t m = steps.m(), strips = RoundUp(m, kRows) * m, block = kBlock * m * kColumns<T>;
   T* suffix = nullptr;
   Scratch<T> scratch(2 * m * m + strips + block + 256);
@@ -393,7 +392,7 @@ using Array = ffi::Buffer<kType>;
 template <ffi::DataType kType>
 ffi::Error CarryCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S32> first, Array<kType> diagonals,
                      Array<kType> direct, Array<kType> alive, Array<kType> weights, ffi::Result<Array<kType>> out,
-                     ffi::Result<Array<kType>> fresh, ffi::Result<Array<kType>> gram) {
+                     ffi::Result<Array<kType>> fresh, ffi::Result<Array<ffi::U32>> gram) {
   using T = ffi::NativeType<kType>;
   if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("carry works in place");
   auto shape = a.dimensions(), d = diagonals.dimensions();
@@ -404,7 +403,7 @@ ffi::Error CarryCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S32>
     const Steps<T> steps{diagonals.typed_data() + i * k * s * g * n, direct.typed_data() + i * k * s * s * n,
                          alive.typed_data() + i * k, weights.typed_data(), k, s, g, n};
     Carry(steps, out->typed_data() + (b + i) * m * r * q, r, fresh->typed_data() + i * m * k * q,
-          gram->typed_data() + i * terms * terms);
+          reinterpret_cast<double*>(gram->untyped_data()) + i * terms * terms);
   });
   return ffi::Error::Success();
 }
@@ -473,7 +472,7 @@ auto BindCarry() {
   using A = Array<kType>;
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<ffi::Buffer<ffi::S32>>()
       .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()
-      .template Ret<A>().template Ret<A>().template Ret<A>();
+      .template Ret<A>().template Ret<A>().template Ret<Array<ffi::U32>>();
 }
 
 template <ffi::DataType kType>

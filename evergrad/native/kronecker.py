@@ -44,6 +44,7 @@ def fold(mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: Krone
     """Σ uᵢ ⊗ Aᵢ of all streams carried forward over the remembered steps, and with what they add made r terms again.
 
     `mixing(vectors, gram, key)` chooses the new terms of one stream: u' and the weights of all old and added Aᵢ in the new.
+    The Gram matrix is in float64, packed.
     """
     size = group(len(keys))
     weights = jnp.transpose(recurrent_weights(cells), (0, 2, 3, 1))
@@ -65,10 +66,10 @@ def fold(mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: Krone
 def _carry(a, first, memory, weights):
     _, m, r, q = a.shape
     size, k = memory.alive.shape
-    fresh, gram = ((size, m, k, q), (size, r + k, r + k))
-    results = _like(a), *(jax.ShapeDtypeStruct(shape, a.dtype) for shape in (fresh, gram))
     steps = memory.diagonals, memory.direct, memory.alive
-    return native.call("carry", results, a, first, *steps, weights, in_place=True)
+    fresh = jax.ShapeDtypeStruct((size, m, k, q), a.dtype)
+    gram = jax.ShapeDtypeStruct((size, r + k, r + k, 2), jnp.uint32)
+    return native.call("carry", (_like(a), fresh, gram), a, first, *steps, weights, in_place=True)
 
 
 def _like(a):
