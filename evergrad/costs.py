@@ -2,11 +2,11 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax
 
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.linearize import initial_state
+from evergrad.parameters import parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Sizes:
 
 def sizes_of(cell: Cell) -> Sizes:
     m = initial_state(cell).size
-    parameters = sum(a.size for a in jax.tree.leaves(eqx.filter(cell, eqx.is_inexact_array)))
+    count = sum(a.size for a in jax.tree.leaves(parameters(cell)))
     if isinstance(cell, KroneckerCell):
-        return Sizes(cell.units, m, *cell.weight.shape, parameters)
+        return Sizes(cell.units, m, *cell.weight.shape, count)
     p = cell.inputs + cell.units + 1
-    return Sizes(cell.units, m, p, -(-parameters // p), parameters)
+    return Sizes(cell.units, m, p, -(-count // p), count)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from evergrad.cells.base import Cell
+from evergrad.cells.base import Cell, output_of
 from evergrad.checks import check_inputs, check_resets, check_weights, refuse_unless
 from evergrad.readouts import Readout
 
@@ -45,8 +45,10 @@ class Model(eqx.Module):
         def step(state, inputs):
             x, y, reset, weight = inputs
             state = where_streams(reset, start, state)
-            state = jax.vmap(self.cell.step)(state, encode(self.cell, x))
-            losses, _ = stream_losses(self.readout, jax.vmap(self.cell.output)(state), y, weight)
+            x = encode(self.cell, x)
+            state = jax.vmap(self.cell.step)(state, x)
+            seen = jax.vmap(lambda state, x: output_of(self.cell, state, x))(state, x)
+            losses, _ = stream_losses(self.readout, seen, y, weight)
             return state, losses
 
         _, losses = jax.lax.scan(step, start, (xs, ys, resets, weights))

@@ -1,6 +1,7 @@
 """What a cell is: the most general form, and the Kronecker form that the cheap estimators need."""
 
 import abc
+import inspect
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -32,7 +33,12 @@ class Cell(eqx.Module):
 
     @abc.abstractmethod
     def output(self, state: Any) -> Float[Array, " n"]:
-        """What the readout sees of the state."""
+        """What the readout sees of the state. It may take x too: `output(self, state, x)`."""
+
+
+def output_of(cell: Cell, state: Any, x: Any) -> Float[Array, " n"]:
+    """What the readout sees, whether the cell wants to know x for it or not."""
+    return cell.output(state, x) if len(inspect.signature(cell.output).parameters) > 1 else cell.output(state)
 
 
 class KroneckerCell(Cell):

@@ -34,7 +34,8 @@ def fold_or(
     keys: Array,
 ) -> Carried:
     """`fold` where that is faster, else pure(carried, memories, keys), which must do the same."""
-    if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1][0]) or not busy(len(keys)):
+    known = isinstance(memories, KroneckerMemory) and across.parts(across.INFLUENCE) == 1
+    if not known or not native.worth(carried[1][0]) or not busy(len(keys)):
         return pure(carried, memories, keys)
     kernel = lambda carried, memories, keys: fold(mixing, carried, cells, memories, keys)  # noqa: E731
     return native.either(kernel, pure, carried, memories, keys)
