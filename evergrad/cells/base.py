@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from evergrad.cells.initial import initial_weight
+from evergrad.cells.initial import initial_gates
 from evergrad.checks import require_key, whole_number
 
 
@@ -49,10 +49,12 @@ class KroneckerCell(Cell):
         activate((z¹, …, z^g), (h, …)) -> (h', …)
 
     The first state variable is h, which the gates and the readout see. `gates` names the parts of ĥ that
-    each gate sees ("x", "h", "1"); `states` counts the state variables of a unit.
+    each gate sees ("x", "h", "1"); `states` counts the state variables of a unit. `roles` says what each gate is for
+    ("keep", "write", "candidate", "other"), for the ways to start that are about that (`evergrad/cells/initial.py`).
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1",)
+    roles: ClassVar[tuple[str, ...]] = ()
     states: ClassVar[int] = 1
 
     inputs: int = eqx.field(static=True)
@@ -65,7 +67,8 @@ class KroneckerCell(Cell):
         whole_number(units, 1, call, "units", "the size of the hidden state")
         self.inputs, self.units = inputs, units
         shape = (inputs + units + 1, len(self.gates) * units)
-        weight = initial_weight(initial, shape, units, key=require_key(key, call))
+        key, name = require_key(key, call), type(self).__name__
+        weight = initial_gates(initial, shape, units, self.roles, cell=name, key=key)
         self.weight = jnp.where(self.mask, weight, 0)
 
     @abc.abstractmethod

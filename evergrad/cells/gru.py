@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.cells.base import KroneckerCell
+from evergrad.cells.initial import CANDIDATE, KEEP, OTHER
 
 
 class GRU(KroneckerCell):
@@ -15,6 +16,7 @@ class GRU(KroneckerCell):
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1", "xh1", "x1", "h1")  # r, z, candidate of x, candidate of h
+    roles: ClassVar[tuple[str, ...]] = (OTHER, KEEP, CANDIDATE, CANDIDATE)
 
     def activate(self, z, state):
         (h,) = state

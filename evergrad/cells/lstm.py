@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.cells.base import KroneckerCell
+from evergrad.cells.initial import CANDIDATE, KEEP, OTHER, WRITE
 
 
 class LSTM(KroneckerCell):
@@ -14,6 +15,7 @@ class LSTM(KroneckerCell):
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1",) * 4  # i, f, g, o
+    roles: ClassVar[tuple[str, ...]] = (WRITE, KEEP, CANDIDATE, OTHER)
     states: ClassVar[int] = 2
 
     def activate(self, z, state):

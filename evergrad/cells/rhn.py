@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.cells.base import KroneckerCell
+from evergrad.cells.initial import CANDIDATE, KEEP
 from evergrad.checks import refuse_unless
 
 _SQUASH = {"sigmoid": lambda z: 2 * jax.nn.sigmoid(z) - 1, "tanh": jnp.tanh}
@@ -18,6 +19,7 @@ class RHN(KroneckerCell):
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1", "xh1")  # candidate, carry gate
+    roles: ClassVar[tuple[str, ...]] = (CANDIDATE, KEEP)
     squash: str = eqx.field(static=True)
 
     def __init__(self, inputs, units, *, key=None, initial="normal", squash="sigmoid"):
