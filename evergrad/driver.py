@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, UInt32
 from evergrad import across, window
 from evergrad.cells.base import output_of
 from evergrad.estimators.base import Estimator
-from evergrad.linearize import initial_state, linearize, output_weights, unflatten
+from evergrad.linearize import initial_state, linearize, output_weights, through_layers, unflatten
 from evergrad.model import Model, encode, stream_losses, weight_dtype
 from evergrad.parameters import parameters, parted
 from evergrad.placing import along, everywhere, place
@@ -177,6 +177,7 @@ def _observe(estimator, state, data):
 
     trained = hidden, output_weights(cell), readout
     (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
+    delta = through_layers(cell, memory, hidden, delta)
     changed = hidden, track, state.time + jnp.uint32(1)
     return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, delta, tuple(beside)
 

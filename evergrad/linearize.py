@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from evergrad import across
-from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.cells.base import Cell, KroneckerCell, step_of
 from evergrad.checks import refuse_unless
 from evergrad.parameters import parameters, parted
 
@@ -170,6 +170,19 @@ def through_step(cell: Cell, memory: GeneralMemory, delta: Float[Array, "B m"]) 
     return memory.alive[:, None] * left, gradient
 
 
+def through_layers(
+    cell: Cell, memory: Memory, new: Float[Array, "B m"], delta: Float[Array, "B m"]
+) -> Float[Array, "B m"]:
+    """δ of the newest step; δ̄ where a stack is trained layer by layer."""
+    if getattr(cell, "depth", None) != "layerwise":
+        return delta
+
+    def one(old, x, new, delta):
+        return flatten(cell.down(*(unflatten(cell, a) for a in (old, new)), x, unflatten(cell, delta)))
+
+    return jax.vmap(one)(memory.state, memory.x, new, delta)
+
+
 def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Float[Array, ""]:
     """‖δ F‖ of one stream, for a Kronecker cell without building δ F."""
     if not isinstance(memory, KroneckerMemory):
@@ -271,7 +284,7 @@ def output_weights(cell: Cell) -> Any:
 
 
 def flat_step(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"]) -> Float[Array, " m"]:
-    return flatten(cell.step(unflatten(cell, state), x))
+    return flatten(step_of(cell)(unflatten(cell, state), x))
 
 
 def flatten(state: Any) -> Float[Array, " m"]:

@@ -24,7 +24,7 @@ from jax.extend.core import Literal
 from jaxtyping import Array, Float
 
 from evergrad import across
-from evergrad.cells.base import Cell, KroneckerCell, output_of
+from evergrad.cells.base import Cell, KroneckerCell, output_of, step_of
 from evergrad.checks import InputError, refuse_unless
 from evergrad.parameters import parted
 
@@ -161,7 +161,7 @@ class Program:
         trained, others, static = _parted(cell)
 
         def step(trained, others, state, x):
-            return eqx.combine(trained, others, static).step(state, x)
+            return step_of(eqx.combine(trained, others, static))(state, x)
 
         x = jax.ShapeDtypeStruct((cell.inputs,), jnp.result_type(*jax.tree.leaves(trained)))
         state = jax.eval_shape(cell.initial)

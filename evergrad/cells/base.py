@@ -2,6 +2,7 @@
 
 import abc
 import inspect
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -34,6 +35,11 @@ class Cell(eqx.Module):
     @abc.abstractmethod
     def output(self, state: Any) -> Float[Array, " n"]:
         """What the readout sees of the state. It may take x too: `output(self, state, x)`."""
+
+
+def step_of(cell: Cell) -> Callable[[Any, Any], Any]:
+    """What estimators differentiate: the step, or where a cell is to be trained layer by layer, one that keeps layers apart."""
+    return cell.step_apart if getattr(cell, "depth", None) == "layerwise" else cell.step
 
 
 def output_of(cell: Cell, state: Any, x: Any) -> Float[Array, " n"]:
