@@ -1,6 +1,6 @@
 """The public names, which `import evergrad` gives out; importing this imports JAX."""
 
-from evergrad.adapters import from_equinox, from_flax
+from evergrad.adapters import from_equinox, from_flax, to_equinox, to_flax
 from evergrad.cells import (
     GRU,
     LSTM,
@@ -63,4 +63,6 @@ __all__ = [
     "optimal_low_rank",
     "optimal_variance",
     "plan",
+    "to_equinox",
+    "to_flax",
 ]
