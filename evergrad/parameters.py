@@ -15,7 +15,12 @@ class Frozen(eqx.Module):
 
 def parameters(tree: Any) -> Any:
     """The arrays of real numbers in a tree, but for those in a `Frozen`; None in the place of everything else."""
-    return eqx.filter(jax.tree.map(_thawed, tree, is_leaf=_is_frozen), eqx.is_inexact_array)
+    return eqx.filter(jax.tree.map(_thawed, tree, is_leaf=_is_frozen), _is_real)
+
+
+def _is_real(leaf: Any) -> bool:
+    planned = isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return planned or eqx.is_inexact_array(leaf)
 
 
 def parted(tree: Any) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from evergrad import window
-from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.cells.base import Cell
 from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.costs import Cost, sizes_of
 from evergrad.estimators import KF, KTP, OK, RTRL, TBPTT, UORO, Estimator
@@ -46,9 +46,12 @@ class Option:
     multiply_adds: int | float
     seconds: int | float | None
     fits: bool
+    layerwise: bool = False  # whether paths through higher layers are left out
 
     @property
     def bias(self) -> str:
+        if self.layerwise:
+            return "biased"
         if isinstance(self.estimator, RTRL):
             return "none"
         return "unbiased" if self.estimator.unbiased else "biased"
@@ -96,29 +99,44 @@ def plan(
 
 def multiply_adds(estimator: Estimator, cell: Cell) -> int:
     """Of one stream and step, beyond the forward pass."""
-    sizes = sizes_of(cell)
-    return round((estimator.cost(sizes) + window.cost(estimator, sizes)).multiply_adds)
+    return round((_influence_cost(estimator, cell) + window.cost(estimator, cell)).multiply_adds)
+
+
+def _influence_cost(estimator: Estimator, cell: Cell) -> Cost:
+    """Of all linear maps, and of the other parameters, whose influence the Kronecker family keeps exactly."""
+    maps, rest = sizes_of(cell)
+    of_rest = RTRL(window=estimator.window) if estimator.needs_kronecker else estimator
+    return sum((estimator.cost(each) for each in maps), Cost()) + sum((of_rest.cost(each) for each in rest), Cost())
 
 
 def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates: Rates | None = None) -> Option:
     """Bytes, multiply-adds and seconds of a training step with Adam, of all streams together."""
     estimator.check(cell)
-    sizes = sizes_of(cell)
-    mine = estimator.cost(sizes)
-    updated = Cost(0, 2 * sizes.parameters + 3 * sizes.n * outputs, 0) + window.cost(estimator, sizes)
+    maps, rest = sizes_of(cell)
+    parameters = sum(each.parameters for each in (*maps, *rest))
+    mine = _influence_cost(estimator, cell)
+    updated = Cost(0, 2 * parameters + 3 * cell.units * outputs, 0) + window.cost(estimator, cell)
     learner = Learner(Model(cell, Linear(cell.units, outputs, key=jax.random.key(0))), estimator, optax.adam(1e-3))
     state = eqx.filter_eval_shape(lambda: learner.init(batch=batch, key=jax.random.key(0)))
     shapes = [a for a in jax.tree.leaves(state) if isinstance(a, jax.ShapeDtypeStruct)]
     carried = sum(a.size for a in jax.tree.leaves(jax.eval_shape(estimator.init, cell)))
     item = jnp.dtype(float).itemsize if jax.config.jax_enable_x64 else 4
     at_once = 1 if carried >= SMALL and jax.default_backend() == "cpu" else batch
-    scratch = at_once * mine.scratch + batch * (updated.scratch + 4 * (sizes.p + sizes.q)) + 2 * sizes.parameters
+    held = sum(each.p + each.q for each in maps)
+    scratch = at_once * mine.scratch + batch * (updated.scratch + 4 * held) + 2 * parameters
     total = batch * (mine.multiply_adds + updated.multiply_adds)
     each = mine + updated
-    cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * sizes.parameters)
+    cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * parameters)
     calls = 120 + 12 * 1.5 * estimator.window / estimator.stride + batch * each.calls
     bytes_ = sum(a.size * a.dtype.itemsize for a in shapes) + item * scratch
-    return Option(estimator, round(bytes_), total, rates and _seconds(cost, calls, rates), fits=True)
+    return Option(
+        estimator,
+        round(bytes_),
+        total,
+        rates and _seconds(cost, calls, rates),
+        True,
+        getattr(cell, "depth", "") == "layerwise",
+    )
 
 
 def _seconds(cost: Cost, calls: int | float, rates: Rates) -> int | float:
@@ -139,8 +157,7 @@ def _families(cell: Cell, bounded: bool) -> list[list[Estimator]]:
         [UORO(window=k) for k in reversed(WINDOWS)] if bounded else [UORO()],
         [TBPTT(horizon=t, stride=t) for t in reversed(HORIZONS)] if bounded else [TBPTT()],
     ]
-    kinds = [f for f in families if isinstance(cell, KroneckerCell) or not f[0].needs_kronecker]
-    allowed = [[e for e in family if _allowed(e, cell)] for family in kinds]
+    allowed = [[e for e in family if _allowed(e, cell)] for family in families]
     return [family for family in allowed if family]
 
 

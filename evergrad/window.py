@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from evergrad import across
-from evergrad.cells.base import Cell
-from evergrad.costs import Cost, Sizes
+from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.costs import Cost, sizes_of
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import (
     KroneckerMemory,
@@ -65,15 +65,21 @@ def _start(estimator, cell, batch):
     return Track(carried, memories, weights, deltas, jnp.zeros((), jnp.int32))
 
 
-def cost(estimator: Estimator, sizes: Sizes) -> Cost:
+def cost(estimator: Estimator, cell: Cell) -> Cost:
     """Of remembering and of carrying back, a stream and step."""
     if not estimator.window:
         return Cost()
     k, slots = estimator.window, 2 * estimator.window - 1
     back = (k if estimator.horizon else 1.5 * k) / estimator.stride
-    remembered = slots * (sizes.p + sizes.q * sizes.m / sizes.n + sizes.m * sizes.m / sizes.n)
-    pulled = slots * sizes.parameters / estimator.stride
-    return Cost(pulled, back * sizes.n * sizes.q, 2 * remembered / k, 1.1 * remembered)
+    maps, rest = sizes_of(cell)
+    parameters = sum(each.parameters for each in (*maps, *rest))
+    if isinstance(cell, KroneckerCell):
+        (one,) = maps
+        remembered = slots * (one.p + one.q * one.m / one.n + one.m * one.m / one.n)
+        through = one.n * one.q
+    else:
+        remembered, through = slots * (initial_state(cell).size + cell.inputs), 2 * parameters
+    return Cost(slots * parameters / estimator.stride, back * through, 2 * remembered / k, 1.1 * remembered)
 
 
 def axes(track: Track, estimator: Estimator, cell: Cell, mesh: jax.sharding.Mesh) -> Track:

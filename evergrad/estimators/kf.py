@@ -92,7 +92,8 @@ class KF(Estimator):
 
     def cost(self, sizes):
         numbers = self.copies * sizes.m * sizes.q
-        return Cost(sizes.m * numbers, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
+        pulled = sizes.m * sizes.pull if sizes.dense else 0
+        return Cost(sizes.m * numbers + pulled, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
 
     def gradient(self, carried, cell, delta):
         maps = maps_of(cell).maps

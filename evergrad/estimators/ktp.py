@@ -87,8 +87,9 @@ class KTP(Estimator):
         return triple
 
     def cost(self, sizes):
-        n, p, q, numbers = sizes.n, sizes.p, sizes.q, self.rank * (sizes.p + sizes.m + sizes.q)
-        return Cost(0, self.rank * (n * q + p * q), 8 * numbers, numbers, 20)
+        p, q, numbers = sizes.p, sizes.q, self.rank * (sizes.p + sizes.m + sizes.q)
+        moved = 2 * sizes.pull if sizes.dense else sizes.n * q
+        return Cost(0, self.rank * (moved + p * q), 8 * numbers, numbers, 20)
 
     def gradient(self, carried, cell, delta):
         maps = maps_of(cell).maps

@@ -107,8 +107,8 @@ class OK(Estimator):
         return self.fold_all(carried, repeated(cell, 1), jax.tree.map(lambda a: a[:, None], memory), keys)
 
     def cost(self, sizes):
-        n, m, q, r, k = sizes.n, sizes.m, sizes.q, self.rank, max(self.window, 1)
-        suffixes = n * m * m if self.window else 0
+        m, q, r, k = sizes.m, sizes.q, min(self.rank, sizes.p), max(self.window, 1)
+        suffixes = m * sizes.pull if self.window or sizes.dense else 0
         mixed = (r + k) * (2 * r + k) * q * m / k
         scratch = (2.3 * r * q + (k + 1) * m + 1.3 * k * q if self.window else 1.3 * r * q) * m
         products = suffixes + r * q * m * m / k

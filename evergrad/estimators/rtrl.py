@@ -42,8 +42,9 @@ class RTRL(Estimator):
         return jax.tree.map(carry, carried, _own(cell, carried, added(cell, found)), reached(cell))
 
     def cost(self, sizes):
-        n, m, all_, k = sizes.n, sizes.m, sizes.m * sizes.parameters, max(self.window, 1)
-        products = n * m * m + all_ * m / k if self.window else n * all_
+        m, all_, k = sizes.m, sizes.m * sizes.parameters, max(self.window, 1)
+        pulled = m * sizes.pull if self.window or sizes.dense else 0
+        products = pulled + (all_ * m / k if self.window else sizes.apply * sizes.parameters)
         return Cost(products, all_ if self.window else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
 
     def gradient(self, carried, cell, delta):

@@ -45,7 +45,9 @@ class UORO(Estimator):
         return jax.vmap(lambda *one: self.step(one[0], cell, *one[1:]))(carried, memory, keys)
 
     def cost(self, sizes):
-        return Cost(0, sizes.n * sizes.q, 8 * sizes.parameters, 1.2 * sizes.parameters)
+        return Cost(
+            0, 2 * sizes.pull if sizes.dense else sizes.n * sizes.q, 8 * sizes.parameters, 1.2 * sizes.parameters
+        )
 
     def gradient(self, carried, cell, delta):
         u, v = carried
