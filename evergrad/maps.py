@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from evergrad import across
 from evergrad.cells.base import Cell, KroneckerCell, output_of, step_of
 from evergrad.checks import InputError, refuse_unless
-from evergrad.parameters import parted
+from evergrad.parameters import parameters, parted
 
 
 def dense(v: Float[Array, " p"], weight: Float[Array, "p q"]) -> Float[Array, " q"]:
@@ -120,16 +120,16 @@ def check_maps(cell: Cell, call: str) -> None:
     )
 
 
-def warn_of_unused(cell: Cell) -> None:
-    """A parameter that a cell has and never looks at is probably a slip."""
-    if isinstance(cell, KroneckerCell):
+def check_cell(cell: Cell) -> None:
+    """Refuses a cell whose step does not give the state that it takes; a parameter that it never looks at is probably a slip."""
+    if isinstance(cell, KroneckerCell) or not jax.tree.leaves(parameters(cell)):
         return
-    seen = program_of(cell).unused_in_output(cell)
-    if seen:
+    unused = program_of(cell).unused_in_output(cell)
+    if unused:
         warnings.warn(
             f"{type(cell).__name__} has parameters that neither `step` nor `output` looks at, so they will not be trained: "
-            f"{', '.join(name.lstrip('.') for name in seen)}. Use them, or take them out.",
-            stacklevel=3,
+            f"{', '.join(name.lstrip('.') for name in unused)}. Use them, or take them out.",
+            stacklevel=4,
         )
 
 

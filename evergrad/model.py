@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from evergrad.cells.base import Cell, output_of
 from evergrad.checks import check_inputs, check_resets, check_weights, refuse_unless
+from evergrad.maps import check_cell
 from evergrad.readouts import Readout
 
 
@@ -31,6 +32,7 @@ class Model(eqx.Module):
             f"the cell has units={cell.units} and the readout units={readout.units}: they must be equal, "
             "since the readout sees the cell's hidden state.",
         )
+        check_cell(cell)
         self.cell, self.readout = cell, readout
 
     def losses(self, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> Float[Array, "T B"]:

@@ -91,8 +91,8 @@ class OK(Estimator):
     def _squeezed(self, each, found, pair, terms, key, earlier):
         u, a = pair
         old, new = found.carry(a, each.rows), own_share(terms.columns, a)
-        vectors = after(jnp.concatenate([u, terms.vectors]), earlier)
-        u, weights = mixing(vectors, across.summed(_gram(old, new)), len(u), self.mix, key)
+        vectors, gram = jnp.concatenate([u, terms.vectors]), across.summed(_gram(old, new))
+        u, weights = mixing(after(vectors, earlier), after(gram, earlier), len(u), self.mix, key)
         return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
 
     def fold_all(self, carried, cells, memories, keys):
