@@ -9,9 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt32
 
 from evergrad import across, window
+from evergrad.cells.base import output_of
 from evergrad.estimators.base import Estimator
-from evergrad.linearize import initial_state, linearize, output_weights, unflatten
+from evergrad.linearize import initial_state, linearize, output_weights, through_layers, unflatten
 from evergrad.model import Model, encode, stream_losses, weight_dtype
+from evergrad.parameters import parameters, parted
 from evergrad.placing import along, everywhere, place
 from evergrad.tasks.base import Data, Source
 
@@ -46,7 +48,7 @@ def start(
     mesh: jax.sharding.Mesh | None = None,
 ) -> State:
     cell = model.cell
-    readout = eqx.filter(model.readout, eqx.is_inexact_array)
+    readout = parameters(model.readout)
     state = State(
         model=model,
         optimiser=optimiser,
@@ -160,24 +162,28 @@ def _observe(estimator, state, data):
     through h, of the weights in the cell's output and of the readout.
     """
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
-    hidden, memory = jax.vmap(linearize, (None, 0, 0, 0))(cell, state.hidden, encode(cell, data.x), data.reset)
+    x = encode(cell, data.x)
+    hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, data.reset)
     track = window.remember(estimator, cell, state.track, memory, _keys(state))
+
+    readout, rest = parted(state.model.readout)
 
     def mean_loss(trained):
         hidden, in_output, readout = trained
         seen = eqx.combine(in_output, cell)
-        outputs = jax.vmap(lambda h: seen.output(unflatten(cell, h)))(hidden)
-        losses, predictions = stream_losses(readout, outputs, data.y, data.weight)
+        outputs = jax.vmap(lambda h, x: output_of(seen, unflatten(cell, h), x))(hidden, x)
+        losses, predictions = stream_losses(eqx.combine(readout, rest), outputs, data.y, data.weight)
         return losses.sum() / batch, Output(losses, predictions)
 
-    trained = hidden, output_weights(cell), state.model.readout
+    trained = hidden, output_weights(cell), readout
     (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
+    delta = through_layers(cell, memory, hidden, delta)
     changed = hidden, track, state.time + jnp.uint32(1)
     return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, delta, tuple(beside)
 
 
 def _gradient(estimator, state, delta, beside):
-    gradient = eqx.filter(state.model, eqx.is_inexact_array)
+    gradient = parameters(state.model)
     cell = window.gradient(estimator, state.model.cell, state.track, delta)
     if estimator.stride == 1:
         cell, beside = across.total((cell, beside))

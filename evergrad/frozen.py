@@ -11,6 +11,7 @@ from evergrad import driver
 from evergrad.checks import require_key
 from evergrad.estimators.base import Estimator
 from evergrad.model import Model, check_sequence
+from evergrad.parameters import parameters
 from evergrad.tasks.base import Data, Sequence
 
 
@@ -38,7 +39,7 @@ def gradients(
 @eqx.filter_jit
 def _gradients(model, estimator, source, key):
     steps, batch = source.data.reset.shape
-    frozen = eqx.filter(model, eqx.is_inexact_array)
+    frozen = parameters(model)
     results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), frozen)
 
     def write(state, results, t, gradient):

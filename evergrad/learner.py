@@ -15,6 +15,7 @@ from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless,
 from evergrad.driver import Output, State
 from evergrad.estimators.base import Estimator
 from evergrad.model import Model, check_data
+from evergrad.parameters import parameters
 from evergrad.tasks.base import Data, Sequence, Source, place_source, spread_axes
 
 
@@ -72,7 +73,7 @@ class Learner:
     def _start(self, batch, key, mesh=None):
         # copied, since `step` and `run` give the state's memory away and the model here must survive that
         model = jax.tree.map(lambda a: jnp.array(a) if eqx.is_array(a) else a, self.model)
-        optimiser = self.optimiser.init(eqx.filter(model, eqx.is_inexact_array))
+        optimiser = self.optimiser.init(parameters(model))
         return driver.start(model, self.estimator, batch, key, optimiser, mesh)
 
     def step(self, state: State, x: Any, y: Any, reset: Any = None, *, weights: Any = None) -> tuple[State, Output]:
@@ -183,7 +184,7 @@ class Learner:
             norm = optax.tree.norm(gradient.cell)
             scale = jnp.minimum(1, self.clip / jnp.maximum(norm, self.clip))
             gradient = eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))
-        trained = eqx.filter(state.model, eqx.is_inexact_array)
+        trained = parameters(state.model)
         # optimisers are other people's code, and not all of it bears JAX's strict modes
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             updates, optimiser = self.optimiser.update(gradient, state.optimiser, trained)

@@ -20,8 +20,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from evergrad import across
-from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.cells.base import Cell, KroneckerCell, step_of
 from evergrad.checks import refuse_unless
+from evergrad.parameters import parameters, parted
 
 
 class KroneckerMemory(eqx.Module):
@@ -150,12 +151,36 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
     memory, delta = jax.tree.map(lambda a: a.reshape(-1, *a.shape[lead:]), (memory, delta))
     if isinstance(memory, KroneckerMemory):
         return weight_gradient(cell, jnp.einsum("kp,kq->pq", memory.regressor, through_diagonals(memory, delta)))
-    params, rest = eqx.partition(cell, eqx.is_inexact_array)
+    params, rest = parted(cell)
 
     def steps(params):
         return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(memory.state, memory.x)
 
     return jax.vjp(steps, params)[1](delta)[0]
+
+
+def through_step(cell: Cell, memory: GeneralMemory, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
+    """δ H of every stream, and Σ δ F over them: one backward pass through a remembered step."""
+    params, rest = parted(cell)
+
+    def steps(params, states):
+        return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(states, memory.x)
+
+    gradient, left = jax.vjp(steps, params, memory.state)[1](delta)
+    return memory.alive[:, None] * left, gradient
+
+
+def through_layers(
+    cell: Cell, memory: Memory, new: Float[Array, "B m"], delta: Float[Array, "B m"]
+) -> Float[Array, "B m"]:
+    """δ of the newest step; δ̄ where a stack is trained layer by layer."""
+    if getattr(cell, "depth", None) != "layerwise":
+        return delta
+
+    def one(old, x, new, delta):
+        return flatten(cell.down(*(unflatten(cell, a) for a in (old, new)), x, unflatten(cell, delta)))
+
+    return jax.vmap(one)(memory.state, memory.x, new, delta)
 
 
 def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Float[Array, ""]:
@@ -193,12 +218,6 @@ def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
     return jnp.einsum("agi,ij->aigj", diagonals, jnp.eye(n, dtype=diagonals.dtype)).reshape(s * n, g * n)
 
 
-def repeated(cell: Cell, steps: int) -> Cell:
-    """The cell at so many steps at which it was the same: its weights with an axis in front."""
-    repeat = lambda a: jnp.broadcast_to(a[None], (steps, *a.shape))  # noqa: E731
-    return jax.tree.map(lambda a: repeat(a) if eqx.is_inexact_array(a) else a, cell)
-
-
 def suffix_products(
     cells: KroneckerCell, memories: KroneckerMemory
 ) -> tuple[Float[Array, "m m"], Float[Array, "k m m"]]:
@@ -206,7 +225,7 @@ def suffix_products(
 
     One m²n product a step. `cells` is the cell at each of them.
     """
-    weights, rest = eqx.partition(cells, eqx.is_inexact_array)
+    weights, rest = parted(cells)
 
     def back(suffix, step):
         weights, memory = step
@@ -240,7 +259,7 @@ def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p q"], ma
     if cell.is_masked:
         mask = cell.mask if mask is None else mask
         gradient = jnp.where(jnp.broadcast_to(mask, gradient.shape), gradient, 0)
-    return eqx.tree_at(lambda c: c.weight, eqx.filter(cell, eqx.is_inexact_array), gradient)
+    return eqx.tree_at(lambda c: c.weight, parameters(cell), gradient)
 
 
 def recurrent_weight(cell: KroneckerCell) -> Float[Array, "n g n"]:
@@ -251,7 +270,7 @@ def recurrent_weight(cell: KroneckerCell) -> Float[Array, "n g n"]:
 
 def recurrent_weights(cells: KroneckerCell) -> Float[Array, "k n g n"]:
     """Wₕ of each of k steps."""
-    weights, rest = eqx.partition(cells, eqx.is_inexact_array)
+    weights, rest = parted(cells)
     return jax.vmap(lambda weights: recurrent_weight(eqx.combine(weights, rest)))(weights)
 
 
@@ -261,11 +280,15 @@ def initial_state(cell: Cell) -> Float[Array, " m"]:
 
 def output_weights(cell: Cell) -> Any:
     """The weights that may be in a cell's output; None where it is known to have none."""
-    return None if type(cell).output is KroneckerCell.output else eqx.filter(cell, eqx.is_inexact_array)
+    return None if type(cell).output is KroneckerCell.output else parameters(cell)
 
 
 def flat_step(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"]) -> Float[Array, " m"]:
-    return ravel_pytree(cell.step(unflatten(cell, state), x))[0]
+    return flatten(step_of(cell)(unflatten(cell, state), x))
+
+
+def flatten(state: Any) -> Float[Array, " m"]:
+    return ravel_pytree(state)[0]
 
 
 def unflatten(cell: Cell, state: Float[Array, " m"]) -> Any:
@@ -274,7 +297,7 @@ def unflatten(cell: Cell, state: Float[Array, " m"]) -> Any:
 
 def check_parameters(cell: Cell) -> None:
     """Refuses a Kronecker cell with parameters that the Kronecker form cannot train."""
-    leaves = jax.tree.leaves(eqx.filter(cell, eqx.is_inexact_array))
+    leaves = jax.tree.leaves(parameters(cell))
     refuse_unless(
         not isinstance(cell, KroneckerCell) or len(leaves) == 1,
         f"{type(cell).__name__} is an eg.KroneckerCell with {len(leaves)} arrays of real numbers, but `weight` is all "

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from evergrad.cells.base import Cell
+from evergrad.cells.base import Cell, output_of
 from evergrad.checks import check_inputs, check_resets, check_weights, refuse_unless
+from evergrad.maps import check_cell
 from evergrad.readouts import Readout
 
 
@@ -31,6 +32,7 @@ class Model(eqx.Module):
             f"the cell has units={cell.units} and the readout units={readout.units}: they must be equal, "
             "since the readout sees the cell's hidden state.",
         )
+        check_cell(cell)
         self.cell, self.readout = cell, readout
 
     def losses(self, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> Float[Array, "T B"]:
@@ -45,8 +47,10 @@ class Model(eqx.Module):
         def step(state, inputs):
             x, y, reset, weight = inputs
             state = where_streams(reset, start, state)
-            state = jax.vmap(self.cell.step)(state, encode(self.cell, x))
-            losses, _ = stream_losses(self.readout, jax.vmap(self.cell.output)(state), y, weight)
+            x = encode(self.cell, x)
+            state = jax.vmap(self.cell.step)(state, x)
+            seen = jax.vmap(lambda state, x: output_of(self.cell, state, x))(state, x)
+            losses, _ = stream_losses(self.readout, seen, y, weight)
             return state, losses
 
         _, losses = jax.lax.scan(step, start, (xs, ys, resets, weights))

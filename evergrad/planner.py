@@ -5,12 +5,13 @@ import functools
 import time
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
 from evergrad import window
-from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.cells.base import Cell
 from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.costs import Cost, sizes_of
 from evergrad.estimators import KF, KTP, OK, RTRL, TBPTT, UORO, Estimator
@@ -46,9 +47,12 @@ class Option:
     multiply_adds: int | float
     seconds: int | float | None
     fits: bool
+    layerwise: bool = False  # whether paths through higher layers are left out
 
     @property
     def bias(self) -> str:
+        if self.layerwise:
+            return "biased"
         if isinstance(self.estimator, RTRL):
             return "none"
         return "unbiased" if self.estimator.unbiased else "biased"
@@ -96,19 +100,26 @@ def plan(
 
 def multiply_adds(estimator: Estimator, cell: Cell) -> int:
     """Of one stream and step, beyond the forward pass."""
-    sizes = sizes_of(cell)
-    return round((estimator.cost(sizes) + window.cost(estimator, sizes)).multiply_adds)
+    return round((_influence_cost(estimator, cell) + window.cost(estimator, cell)).multiply_adds)
+
+
+def _influence_cost(estimator: Estimator, cell: Cell) -> Cost:
+    """Of all linear maps, and of the other parameters, whose influence the Kronecker family keeps exactly."""
+    maps, rest = sizes_of(cell)
+    of_rest = RTRL(window=estimator.window) if estimator.needs_kronecker else estimator
+    return sum((estimator.cost(each) for each in maps), Cost()) + sum((of_rest.cost(each) for each in rest), Cost())
 
 
 def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates: Rates | None = None) -> Option:
     """Bytes, multiply-adds and seconds of a training step with Adam, of all streams together."""
     estimator.check(cell)
-    sizes = sizes_of(cell)
-    mine = estimator.cost(sizes)
-    updated = Cost(0, 2 * sizes.parameters + 3 * sizes.n * outputs, 0) + window.cost(estimator, sizes)
+    maps, rest = sizes_of(cell)
+    parameters = sum(each.parameters for each in (*maps, *rest))
+    mine = _influence_cost(estimator, cell)
+    updated = Cost(0, 2 * parameters + 3 * cell.units * outputs, 0) + window.cost(estimator, cell)
     total = batch * (mine.multiply_adds + updated.multiply_adds)
     each = mine + updated
-    cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * sizes.parameters)
+    cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * parameters)
     calls = 120 + 12 * 1.5 * estimator.window / estimator.stride + batch * each.calls
 
     def state():
@@ -116,16 +127,18 @@ def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates
         return Learner(model, estimator, optax.adam(1e-3)).init(batch=batch, key=jax.random.key(0))
 
     bytes_ = bytes_of(state) + scratch(cell, estimator, batch)
-    return Option(estimator, bytes_, total, rates and _seconds(cost, calls, rates), fits=True)
+    seconds = rates and _seconds(cost, calls, rates)
+    return Option(estimator, bytes_, total, seconds, True, getattr(cell, "depth", "") == "layerwise")
 
 
 def scratch(cell: Cell, estimator: Estimator, batch: int) -> int:
     """Bytes that a training step holds beside the state."""
-    sizes = sizes_of(cell)
-    carried = sum(a.size for a in jax.tree.leaves(jax.eval_shape(estimator.init, cell)))
+    maps, rest = sizes_of(cell)
+    carried = sum(a.size for a in jax.tree.leaves(eqx.filter_eval_shape(estimator.init, cell)))
     at_once = 1 if carried >= SMALL and jax.default_backend() == "cpu" else batch
-    each = window.cost(estimator, sizes).scratch + 4 * (sizes.p + sizes.q)
-    numbers = at_once * estimator.cost(sizes).scratch + batch * each + 2 * sizes.parameters
+    each = window.cost(estimator, cell).scratch + 4 * sum(one.p + one.q for one in maps)
+    parameters = sum(one.parameters for one in (*maps, *rest))
+    numbers = at_once * _influence_cost(estimator, cell).scratch + batch * each + 2 * parameters
     return round(jnp.result_type(float).itemsize * numbers)
 
 
@@ -147,8 +160,7 @@ def _families(cell: Cell, bounded: bool) -> list[list[Estimator]]:
         [UORO(window=k) for k in reversed(WINDOWS)] if bounded else [UORO()],
         [TBPTT(horizon=t, stride=t) for t in reversed(HORIZONS)] if bounded else [TBPTT()],
     ]
-    kinds = [f for f in families if isinstance(cell, KroneckerCell) or not f[0].needs_kronecker]
-    allowed = [[e for e in family if _allowed(e, cell)] for family in kinds]
+    allowed = [[e for e in family if _allowed(e, cell)] for family in families]
     return [family for family in allowed if family]
 
 

@@ -1,6 +1,6 @@
 """The public names, which `import evergrad` gives out; importing this imports JAX."""
 
-from evergrad.adapters import from_equinox, from_flax
+from evergrad.adapters import from_equinox, from_flax, to_equinox, to_flax
 from evergrad.cells import (
     GRU,
     LSTM,
@@ -8,6 +8,7 @@ from evergrad.cells import (
     RNN,
     Cell,
     KroneckerCell,
+    Stack,
 )
 from evergrad.checks import DivergedError, InputError
 from evergrad.driver import Output, State
@@ -23,7 +24,9 @@ from evergrad.estimators import (
 from evergrad.frozen import gradients
 from evergrad.learner import Learner
 from evergrad.low_rank import optimal_low_rank, optimal_variance
+from evergrad.maps import dense
 from evergrad.model import Model
+from evergrad.parameters import Frozen
 from evergrad.planner import Plan, plan
 from evergrad.readouts import Linear, Readout, Softmax
 
@@ -41,6 +44,7 @@ __all__ = [
     "Cell",
     "DivergedError",
     "Estimator",
+    "Frozen",
     "InputError",
     "KroneckerCell",
     "Learner",
@@ -50,11 +54,15 @@ __all__ = [
     "Plan",
     "Readout",
     "Softmax",
+    "Stack",
     "State",
+    "dense",
     "from_equinox",
     "from_flax",
     "gradients",
     "optimal_low_rank",
     "optimal_variance",
     "plan",
+    "to_equinox",
+    "to_flax",
 ]

@@ -19,9 +19,18 @@ from jaxtyping import Array, Float, Int
 
 from evergrad import across
 from evergrad.cells.base import Cell, KroneckerCell
-from evergrad.costs import Cost, Sizes
+from evergrad.costs import Cost, sizes_of
 from evergrad.estimators.base import Estimator
-from evergrad.linearize import Memory, initial_state, linearize, pullback, repeated, transition
+from evergrad.linearize import (
+    KroneckerMemory,
+    Memory,
+    initial_state,
+    linearize,
+    pullback,
+    through_step,
+    transition,
+)
+from evergrad.parameters import parameters, repeated
 from evergrad.placing import along, everywhere, shardings
 
 
@@ -47,24 +56,30 @@ def start(estimator: Estimator, cell: Cell, batch: int, mesh: jax.sharding.Mesh 
 def _start(estimator, cell, batch):
     carried = jax.tree.map(lambda a: jnp.broadcast_to(a[None], (batch, *a.shape)), estimator.init(cell))
     state, x = initial_state(cell), jnp.zeros(cell.inputs, initial_state(cell).dtype)
-    _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
+    _, memory = eqx.filter_eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
     slots = max(2 * estimator.window - 1, 0)
     memories = jax.tree.map(lambda a: jnp.zeros((slots, batch, *a.shape), a.dtype), memory) if slots else None
-    trained = eqx.filter(cell, eqx.is_inexact_array) if slots and estimator.horizon is None else None
+    trained = parameters(cell) if slots and estimator.horizon is None else None
     weights = jax.tree.map(lambda a: jnp.zeros((slots, *a.shape), a.dtype), trained)
     deltas = jnp.zeros((slots, batch, state.size), state.dtype) if estimator.stride > 1 else None
     return Track(carried, memories, weights, deltas, jnp.zeros((), jnp.int32))
 
 
-def cost(estimator: Estimator, sizes: Sizes) -> Cost:
+def cost(estimator: Estimator, cell: Cell) -> Cost:
     """Of remembering and of carrying back, a stream and step."""
     if not estimator.window:
         return Cost()
     k, slots = estimator.window, 2 * estimator.window - 1
     back = (k if estimator.horizon else 1.5 * k) / estimator.stride
-    remembered = slots * (sizes.p + sizes.q * sizes.m / sizes.n + sizes.m * sizes.m / sizes.n)
-    pulled = slots * sizes.parameters / estimator.stride
-    return Cost(pulled, back * sizes.n * sizes.q, 2 * remembered / k, 1.1 * remembered)
+    maps, rest = sizes_of(cell)
+    parameters = sum(each.parameters for each in (*maps, *rest))
+    if isinstance(cell, KroneckerCell):
+        (one,) = maps
+        remembered = slots * (one.p + one.q * one.m / one.n + one.m * one.m / one.n)
+        through = one.n * one.q
+    else:
+        remembered, through = slots * (initial_state(cell).size + cell.inputs), 2 * parameters
+    return Cost(slots * parameters / estimator.stride, back * through, 2 * remembered / k, 1.1 * remembered)
 
 
 def axes(track: Track, estimator: Estimator, cell: Cell, mesh: jax.sharding.Mesh) -> Track:
@@ -109,9 +124,7 @@ def remember(estimator: Estimator, cell: Cell, track: Track, memory: Memory, key
         return eqx.tree_at(lambda t: t.carried, track, estimator.step_all(track.carried, cell, memory, keys))
     put = lambda slots, new: slots.at[track.count].set(new)  # noqa: E731
     memories = jax.tree.map(put, track.memories, memory)
-    weights = (
-        None if track.weights is None else jax.tree.map(put, track.weights, eqx.filter(cell, eqx.is_inexact_array))
-    )
+    weights = None if track.weights is None else jax.tree.map(put, track.weights, parameters(cell))
     return Track(track.carried, memories, weights, track.deltas, track.count + 1)
 
 
@@ -124,41 +137,55 @@ def gradient(estimator: Estimator, cell: Cell, track: Track, delta: Float[Array,
     """Σ over the streams of δ G, with δ = dL/dh at the newest step, or at all steps of a stride if they were noted."""
     if not estimator.window:
         return estimator.gradient(track.carried, cell, delta)
-    left, deltas = _carry_back(estimator, cell, track, delta)
-    inside = _inside(cell, track, deltas)
+    back = _back_and_pulled if isinstance(track.memories, KroneckerMemory) else _pulled_back
+    left, inside = back(estimator, cell, track, delta)
     return jax.tree.map(jnp.add, inside, estimator.gradient(track.carried, cell, left))
 
 
-def _inside(cell, track, deltas):
-    """Σ δ F over the remembered steps."""
-    if isinstance(cell, KroneckerCell):  # whose F has no weights in it, and is zero in an unused slot
-        return pullback(cell, track.memories, deltas)
+def _back_and_pulled(estimator, cell, track, delta):
+    """What is left of δ before the first remembered step, and Σ δ F over the steps that it reaches.
 
-    def add(slot, total):
-        memory = jax.tree.map(lambda a: a[slot], track.memories)
-        return jax.tree.map(jnp.add, total, pullback(_at(cell, track, slot), memory, deltas[slot]))
-
-    return jax.lax.fori_loop(0, track.count, add, jax.tree.map(jnp.zeros_like, eqx.filter(cell, eqx.is_inexact_array)))
-
-
-def _at(cell, track, slot):
-    """The cell that a remembered step is carried back with."""
-    return cell if track.weights is None else eqx.combine(jax.tree.map(lambda a: a[slot], track.weights), cell)
-
-
-def _carry_back(estimator, cell, track, delta):
-    """What is left of δ before the first remembered step, and δ at every slot, zero where it does not reach."""
-    reach = track.count if estimator.horizon is None else jnp.minimum(track.count, estimator.horizon)
+    F of a Kronecker cell has no weights in it, and is zero in an unused slot: the sum is one product.
+    """
+    slots = len(track.memories.alive)
 
     def back(i, carry):
         delta, deltas = carry
-        slot = track.count - 1 - i
-        then = _at(cell, track, slot)
+        slot, then, memory = _remembered(cell, track, i)
+        delta = _with_noted(estimator, track, i, slot, delta)
         vecmat = jax.vmap(lambda memory, v: transition(then, memory).vecmat(v))
-        if track.deltas is not None:
-            delta = delta + jnp.where((i > 0) & (i < estimator.stride), track.deltas[slot], 0)
-        deltas = deltas.at[slot].set(delta)
-        return vecmat(jax.tree.map(lambda a: a[slot], track.memories), delta), deltas
+        return vecmat(memory, delta), deltas.at[slot].set(delta)
 
-    slots = len(track.memories.alive)
-    return jax.lax.fori_loop(0, reach, back, (delta, jnp.zeros((slots, *delta.shape), delta.dtype)))
+    deltas = jnp.zeros((slots, *delta.shape), delta.dtype)
+    left, deltas = jax.lax.fori_loop(0, _reach(estimator, track), back, (delta, deltas))
+    return left, pullback(cell, track.memories, deltas)
+
+
+def _pulled_back(estimator, cell, track, delta):
+    """The same for any cell, by an ordinary backward pass."""
+
+    def back(i, carry):
+        delta, total = carry
+        slot, then, memory = _remembered(cell, track, i)
+        left, found = through_step(then, memory, _with_noted(estimator, track, i, slot, delta))
+        return left, jax.tree.map(jnp.add, total, found)
+
+    nothing = jax.tree.map(jnp.zeros_like, parameters(cell))
+    return jax.lax.fori_loop(0, _reach(estimator, track), back, (delta, nothing))
+
+
+def _reach(estimator, track):
+    return track.count if estimator.horizon is None else jnp.minimum(track.count, estimator.horizon)
+
+
+def _remembered(cell, track, i):
+    """The slot of the step that lies i steps back, the cell that it is carried back with, and its memory."""
+    slot = track.count - 1 - i
+    then = cell if track.weights is None else eqx.combine(jax.tree.map(lambda a: a[slot], track.weights), cell)
+    return slot, then, jax.tree.map(lambda a: a[slot], track.memories)
+
+
+def _with_noted(estimator, track, i, slot, delta):
+    if track.deltas is None:
+        return delta
+    return delta + jnp.where((i > 0) & (i < estimator.stride), track.deltas[slot], 0)

@@ -11,8 +11,9 @@ import pytest
 
 import evergrad as eg
 from evergrad import driver, window
-from evergrad.linearize import initial_state, linearize, repeated
+from evergrad.linearize import initial_state, linearize
 from evergrad.model import check_sequence
+from evergrad.parameters import repeated
 from evergrad.tasks.base import Data, Sequence
 from tests.helpers import BATCH, ESTIMATORS, PAIRS, cast, make_data, make_model, with_window
 

@@ -18,8 +18,9 @@ from evergrad.estimators.base import Estimator
 from evergrad.estimators.kf import sign_trick
 from evergrad.estimators.ok import mixing
 from evergrad.estimators.scaling import norm
-from evergrad.linearize import initial_state, linearize, recurrent_weights, repeated
+from evergrad.linearize import initial_state, linearize, recurrent_weights
 from evergrad.native import kronecker
+from evergrad.parameters import repeated
 
 needs_compiler = pytest.mark.skipif(not native._compiler(), reason="no C++ compiler here")
 

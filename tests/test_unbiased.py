@@ -53,13 +53,19 @@ def steps_for(window_size):
     return 5 if window_size == 0 else 9
 
 
-def z_scores(estimator, cell, window_size, planted=1.0):
-    """The largest z-score of an entry and the z-score of the projection on the truth."""
+def situation(window_size):
+    """xs and resets of one stream."""
     xs, _, _ = make_data(steps_for(window_size), 1, seed=2)
     resets = np.zeros(xs.shape, bool)
     resets[1] = True  # four steps or more are mixed after it, and with a window it falls inside a fold
-    xs, resets = jnp.asarray(xs), jnp.asarray(resets)
-    truth = carried_influence(with_window(eg.RTRL(), window_size), cell, xs, resets, jax.random.key(0))
+    return jnp.asarray(xs), jnp.asarray(resets)
+
+
+def z_scores(estimator, cell, window_size, planted=1.0, truth=None):
+    """The largest z-score of an entry and the z-score of the projection on the truth, RTRL's unless another is given."""
+    xs, resets = situation(window_size)
+    if truth is None:
+        truth = carried_influence(with_window(eg.RTRL(), window_size), cell, xs, resets, jax.random.key(0))
     assert float(jnp.linalg.norm(truth)) > 0.01
     estimator = with_window(estimator, window_size)
 

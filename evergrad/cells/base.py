@@ -1,6 +1,8 @@
 """What a cell is: the most general form, and the Kronecker form that the cheap estimators need."""
 
 import abc
+import inspect
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -34,7 +36,17 @@ class Cell(eqx.Module):
 
     @abc.abstractmethod
     def output(self, state: Any) -> Float[Array, " n"]:
-        """What the readout sees of the state."""
+        """What the readout sees of the state. It may take x too: `output(self, state, x)`."""
+
+
+def step_of(cell: Cell) -> Callable[[Any, Any], Any]:
+    """What estimators differentiate: the step, or where a cell is to be trained layer by layer, one that keeps layers apart."""
+    return cell.step_apart if getattr(cell, "depth", None) == "layerwise" else cell.step
+
+
+def output_of(cell: Cell, state: Any, x: Any) -> Float[Array, " n"]:
+    """What the readout sees, whether the cell wants to know x for it or not."""
+    return cell.output(state, x) if len(inspect.signature(cell.output).parameters) > 1 else cell.output(state)
 
 
 class KroneckerCell(Cell):

@@ -7,10 +7,12 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.cells.base import Cell
 from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.costs import Cost, Sizes
 from evergrad.linearize import Memory, check_parameters
+from evergrad.maps import check_maps
+from evergrad.parameters import parted
 from evergrad.streamwise import over_streams
 
 
@@ -45,7 +47,7 @@ class Estimator(eqx.Module):
 
         `cells` is the cell as it was at each of the steps: its weights have an axis of k in front.
         """
-        weights, rest = eqx.partition(cells, eqx.is_inexact_array)
+        weights, rest = parted(cells)
         keys = jax.random.split(key, len(memories.alive))
 
         def step(carried, inputs):
@@ -91,21 +93,11 @@ class Estimator(eqx.Module):
         """Refuses a cell that this estimator cannot be used with, or a setting that is no use with that cell."""
         check_parameters(cell)
         if self.needs_kronecker:
-            self._check_kronecker(cell)
+            check_maps(cell, repr(self))
             self.check_kronecker(cell)
 
-    def check_kronecker(self, cell: KroneckerCell) -> None:
+    def check_kronecker(self, cell: Cell) -> None:
         """What else an estimator of the Kronecker family has to say about a cell."""
-
-    def _check_kronecker(self, cell: Cell) -> None:
-        name = type(self).__name__
-        refuse_unless(
-            isinstance(cell, KroneckerCell),
-            f"{name} stores the influence as Kronecker products, which needs every gate to be linear in the same "
-            f"ĥ = (x, h, 1) and the rest to be pointwise. {type(cell).__name__} is not declared so (the reset-before "
-            "GRU, for one, cannot be: its candidate is linear in (x, r·h)). Use RTRL, UORO or TBPTT, or write the cell as "
-            "an eg.KroneckerCell if it has that form.",
-        )
 
 
 def check_split(axis: int, parts: int, what: str) -> None:

@@ -1,16 +1,51 @@
-"""Optimal unbiased low-rank approximation of D, whose singular vectors are known without looking for them."""
+"""Unbiased low-rank approximation of B = ∂h'/∂z: optimal where it is the diagonal D of a Kronecker cell, whose singular
+vectors are known without looking for them, and by random projections where it is dense and never built."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad.cells.base import KroneckerCell
+from evergrad.blocks import pulled
+from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.linearize import KroneckerMemory, Memory
 from evergrad.low_rank import compress
+from evergrad.maps import maps_of
 
 
-def largest_rank(cell: KroneckerCell) -> int:
-    """The largest rank that D can have."""
-    return cell.units * min(cell.states, len(cell.gates))
+def largest_rank(cell: Cell) -> int:
+    """The largest rank that B can have, of any map."""
+    if isinstance(cell, KroneckerCell):
+        return cell.units * min(cell.states, len(cell.gates))
+    return max(min(len(each.rows), each.q) for each in maps_of(cell).maps)
+
+
+def low_rank_columns(memory: Memory, columns: Float[Array, "m q"], rank: int, key: jax.Array) -> Float[Array, "m q"]:
+    """B of one use of a map, approximated at a rank; right in the mean."""
+    if isinstance(memory, KroneckerMemory):
+        left, right = low_rank_diagonals(memory.diagonals, rank, key)
+        return left.T @ right
+    signs = jax.random.rademacher(key, (rank, len(columns)), columns.dtype)
+    return signs.T @ (signs @ columns) / rank
+
+
+def directions(
+    cell: Cell, memory: Memory, rank: int, keys: list[jax.Array]
+) -> list[list[tuple[Float[Array, " p"], Float[Array, "r m"], Float[Array, "r q"]]]]:
+    """For every use of every map its vector a, and random d and d̃ with E[Σ dᵢ ⊗ d̃ᵢ] = B."""
+    if isinstance(memory, KroneckerMemory):
+        return [[(memory.regressor, *low_rank_diagonals(memory.diagonals, rank, keys[0]))]]
+    return [_projected(cell, memory, each, rank, key) for each, key in zip(maps_of(cell).maps, keys, strict=True)]
+
+
+def _projected(cell, memory, each, rank, key):
+    """E[ν νᵀ] = I: random signs on the rows that the map can reach, pulled back to its z."""
+    found = []
+    for i, use in enumerate(each.uses):
+        signs = jax.random.rademacher(jax.random.fold_in(key, i), (rank, len(each.rows)), memory.state.dtype)
+        whole = jnp.zeros((rank, memory.state.size), signs.dtype).at[:, each.rows].set(signs)
+        _, _, columns, vectors = pulled(cell, memory, whole)
+        found.append((vectors[use], signs, columns[use] / rank))
+    return found
 
 
 def low_rank_diagonals(

@@ -5,14 +5,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
+from evergrad.blocks import absorbed, assembled, block, contracted, nothing_yet, weight_dtype, whole_influence
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.double import doubled, in_double
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.estimators.diagonal import largest_rank, low_rank_diagonals
+from evergrad.estimators.diagonal import largest_rank, low_rank_columns
+from evergrad.estimators.parts import apart, keys_for, together
 from evergrad.estimators.scaling import balance, mixed
-from evergrad.linearize import dense_diagonals, initial_state, repeated, transition, weight_gradient
+from evergrad.maps import maps_of, rows_of
 from evergrad.native import kronecker
+from evergrad.parameters import repeated
 
 
 class KF(Estimator):
@@ -49,47 +52,60 @@ class KF(Estimator):
             )
 
     def init(self, cell):
-        m, (p, q) = initial_state(cell).size, cell.weight.shape
-        dtype = cell.weight.dtype
-        return jnp.zeros((self.copies, p), dtype), jnp.zeros((m, self.copies, q), dtype)
+        dtype = weight_dtype(cell)
+        zeros = lambda *shape: jnp.zeros(shape, dtype)  # noqa: E731
+        maps = maps_of(cell).maps
+        of_maps = [(zeros(self.copies, e.p), zeros(len(e.rows), self.copies, e.q)) for e in maps]
+        return together(of_maps, nothing_yet(cell))
 
     def step(self, carried, cell, memory, key):
-        u, a = carried
-        product = transition(cell, memory).matmul(a.reshape(len(a), -1)).reshape(a.shape)
-        mix = jax.vmap(self._mix, in_axes=(0, 1, None, 0), out_axes=(0, 1))
-        return mix(u, product, memory, jax.random.split(key, self.copies))
+        found = block(repeated(cell, 1), jax.tree.map(lambda a: a[None], memory))
+        maps = maps_of(cell).maps
+        pairs, rest = apart(carried, maps, 2)
+        each = zip(maps, pairs, found.terms, keys_for(key, maps), strict=True)
+        new = [self._absorbed(u, found.carry(a, e.rows), terms, memory, key) for e, (u, a), terms, key in each]
+        return together(new, absorbed(rest, cell, found))
 
-    def _mix(self, u, a, memory, key):
+    def _absorbed(self, u, product, terms, memory, key):
+        """All copies; the uses of a map are mixed in one after the other."""
+        for use in range(len(terms.vectors)):
+            keys = jax.random.split(jax.random.fold_in(key, use) if use else key, self.copies)
+            mix = lambda u, a, key, use=use: self._mix(u, a, terms.vectors[use], terms.columns[:, use], memory, key)  # noqa: E731
+            u, product = jax.vmap(mix, in_axes=(0, 1, 0), out_axes=(0, 1))(u, product, keys)
+        return u, product
+
+    def _mix(self, u, a, vector, columns, memory, key):
         sign_key, rank_key = jax.random.split(key)
         sign = _sign(sign_key, u.dtype)
-        return mixed((u, a), (memory.regressor, self._diagonals(memory, rank_key)), (sign, sign))
+        if self.diagonal_rank is not None:
+            columns = low_rank_columns(memory, columns, self.diagonal_rank, rank_key)
+        return mixed((u, a), (vector, columns), (sign, sign))
 
     def step_all(self, carried, cell, memory, keys):
-        one = lambda carried, memories, keys: super(KF, self).step_all(  # noqa: E731
-            carried, cell, jax.tree.map(lambda a: a[:, 0], memories), keys
-        )
+        def one(carried, memories, keys):
+            newest = jax.tree.map(lambda a: a[:, 0], memories)
+            return Estimator.step_all(self, carried, cell, newest, keys)
+
         memories = jax.tree.map(lambda a: a[:, None], memory)
         if self.diagonal_rank is not None:
             return one(carried, memories, keys)
         return kronecker.fold_or(one, sign_trick, carried, repeated(cell, 1), memories, keys)
 
-    def _diagonals(self, memory, key):
-        if self.diagonal_rank is None:
-            return dense_diagonals(memory.diagonals)
-        left, right = low_rank_diagonals(memory.diagonals, self.diagonal_rank, key)
-        return left.T @ right
-
     def cost(self, sizes):
         numbers = self.copies * sizes.m * sizes.q
-        return Cost(sizes.m * numbers, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
+        pulled = sizes.m * sizes.pull if sizes.dense else 0
+        return Cost(sizes.m * numbers + pulled, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
 
     def gradient(self, carried, cell, delta):
-        u, a = carried
-        return weight_gradient(cell, jnp.einsum("bcp,bm,bmcq->pq", u, delta, a) / self.copies)
+        maps = maps_of(cell).maps
+        pairs, rest = apart(carried, maps, 2)
+        through = lambda each, u, a: jnp.einsum("bcp,bm,bmcq->pq", u, rows_of(delta, each.rows, axis=1), a)  # noqa: E731
+        found = [through(each, *pair) / self.copies for each, pair in zip(maps, pairs, strict=True)]
+        return assembled(cell, found, contracted(rest, cell, delta))
 
     def influence(self, carried, cell):
-        u, a = carried
-        return weight_gradient(cell, jnp.einsum("cp,mcq->mpq", u, a) / self.copies)
+        pairs, rest = apart(carried, maps_of(cell).maps, 2)
+        return whole_influence(cell, [jnp.einsum("cp,mcq->mpq", u, a) / self.copies for u, a in pairs], rest)
 
 
 def _sign(key, dtype):

@@ -4,12 +4,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from evergrad.blocks import (
+    absorbed_one,
+    assembled,
+    contracted,
+    nothing_yet,
+    size_of,
+    weight_dtype,
+    whole_influence,
+)
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
-from evergrad.estimators.diagonal import largest_rank, low_rank_diagonals
+from evergrad.estimators.diagonal import directions, largest_rank
+from evergrad.estimators.parts import apart, keys_for, together
 from evergrad.estimators.scaling import mixed
-from evergrad.linearize import initial_state, transition, weight_gradient
+from evergrad.linearize import transition
+from evergrad.maps import maps_of, rows_of
 
 
 class KTP(Estimator):
@@ -41,28 +52,55 @@ class KTP(Estimator):
         )
 
     def init(self, cell):
-        p, q = cell.weight.shape
-        sizes = (p, initial_state(cell).size, q)
-        return tuple(jnp.zeros((self.rank, size), cell.weight.dtype) for size in sizes)
+        dtype = weight_dtype(cell)
+        sizes = [(each.p, len(each.rows), each.q) for each in maps_of(cell).maps]
+        of_maps = [tuple(jnp.zeros((self.rank, size), dtype) for size in three) for three in sizes]
+        return together(of_maps, nothing_yet(cell))
 
     def step(self, carried, cell, memory, key):
-        a, b, c = carried
-        rank_key, sign_key = jax.random.split(key)
-        d, d_gates = low_rank_diagonals(memory.diagonals, self.rank, rank_key)
-        signs = jax.random.rademacher(sign_key, (self.rank, 2), b.dtype)
-        b = jax.vmap(transition(cell, memory).matvec)(b)
-        regressors = jnp.broadcast_to(memory.regressor[None], a.shape)
-        signs = (signs[:, 0], signs[:, 1], signs[:, 0] * signs[:, 1])
-        return jax.vmap(mixed)((a, b, c), (regressors, d, d_gates), signs)
+        maps = maps_of(cell).maps
+        triples, rest = apart(carried, maps, 3)
+        keys = [jax.random.split(key) for key in keys_for(key, maps)]
+        drawn = directions(cell, memory, self.rank, [rank_key for rank_key, _ in keys])
+        each = zip(maps, triples, drawn, keys, strict=True)
+        new = [
+            self._absorbed((a, self._carried(cell, memory, b, which.rows), c), uses, sign_key)
+            for which, (a, b, c), uses, (_, sign_key) in each
+        ]
+        return together(new, absorbed_one(rest, cell, memory))
+
+    def _carried(self, cell, memory, b, rows):
+        """H b, for vectors on the rows that a map can reach."""
+        matvec = jax.vmap(transition(cell, memory).matvec)
+        m = size_of(cell)
+        if len(rows) == m:
+            return matvec(b)
+        return rows_of(matvec(jnp.zeros((len(b), m), b.dtype).at[:, rows].set(b)), rows, axis=1)
+
+    def _absorbed(self, triple, uses, key):
+        """The uses of a map are mixed in one after the other."""
+        for use, (vector, d, d_gates) in enumerate(uses):
+            signs = jax.random.rademacher(jax.random.fold_in(key, use) if use else key, (self.rank, 2), d.dtype)
+            vectors = jnp.broadcast_to(vector[None], triple[0].shape)
+            signs = signs[:, 0], signs[:, 1], signs[:, 0] * signs[:, 1]
+            triple = jax.vmap(mixed)(triple, (vectors, d, d_gates), signs)
+        return triple
 
     def cost(self, sizes):
-        n, p, q, numbers = sizes.n, sizes.p, sizes.q, self.rank * (sizes.p + sizes.m + sizes.q)
-        return Cost(0, self.rank * (n * q + p * q), 8 * numbers, numbers, 20)
+        p, q, numbers = sizes.p, sizes.q, self.rank * (sizes.p + sizes.m + sizes.q)
+        moved = 2 * sizes.pull if sizes.dense else sizes.n * q
+        return Cost(0, self.rank * (moved + p * q), 8 * numbers, numbers, 20)
 
     def gradient(self, carried, cell, delta):
-        a, b, c = carried
-        return weight_gradient(cell, jnp.einsum("brp,brq->pq", a, jnp.einsum("bm,brm->br", delta, b)[..., None] * c))
+        maps = maps_of(cell).maps
+        triples, rest = apart(carried, maps, 3)
+        found = [_contracted(*three, rows_of(delta, e.rows, axis=1)) for e, three in zip(maps, triples, strict=True)]
+        return assembled(cell, found, contracted(rest, cell, delta))
 
     def influence(self, carried, cell):
-        a, b, c = carried
-        return weight_gradient(cell, jnp.einsum("rp,rm,rq->mpq", a, b, c))
+        triples, rest = apart(carried, maps_of(cell).maps, 3)
+        return whole_influence(cell, [jnp.einsum("rp,rm,rq->mpq", *three) for three in triples], rest)
+
+
+def _contracted(a, b, c, delta):
+    return jnp.einsum("brp,brq->pq", a, jnp.einsum("bm,brm->br", delta, b)[..., None] * c)

@@ -6,13 +6,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
 from evergrad import across
+from evergrad.blocks import (
+    absorbed,
+    assembled,
+    block,
+    contracted,
+    first_of,
+    nothing_yet,
+    own_share,
+    weight_dtype,
+    whole_influence,
+)
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.double import doubled, in_double, packed
 from evergrad.estimators.base import Estimator, check_split, check_window
-from evergrad.linearize import carried_forward, initial_state, repeated, suffix_products, weight_gradient
+from evergrad.estimators.parts import after, apart, keys_for, together
 from evergrad.low_rank import MIXES, Mix, compress
+from evergrad.maps import maps_of, rows_of
 from evergrad.native import kronecker
+from evergrad.parameters import repeated
 
 _SMALL = 1 << 16  # numbers of all terms below which they are made double all at once
 
@@ -45,7 +58,7 @@ class OK(Estimator):
         return self.mix != "truncate"
 
     def check_kronecker(self, cell):
-        p = len(cell.weight)
+        p = max(each.p for each in maps_of(cell).maps)
         refuse_unless(
             self.rank < p,
             f"`OK(rank={self.rank})` keeps at least as many terms as the influence has ({cell.units} units, {p} "
@@ -53,32 +66,52 @@ class OK(Estimator):
         )
 
     def init(self, cell):
-        m, (p, q) = initial_state(cell).size, cell.weight.shape
-        return jnp.zeros((self.rank, p), cell.weight.dtype), jnp.zeros((m, self.rank, q), cell.weight.dtype)
+        dtype = weight_dtype(cell)
+        of_maps = [self._nothing(each, dtype) for each in maps_of(cell).maps]
+        return together(of_maps, nothing_yet(cell))
+
+    def _nothing(self, each, dtype):
+        rank = self._rank(each)
+        return jnp.zeros((rank, each.p), dtype), jnp.zeros((len(each.rows), rank, each.q), dtype)
+
+    def _rank(self, each):
+        """A sum over p regressors never has more than p terms."""
+        return min(self.rank, each.p)
 
     def step(self, carried, cell, memory, key):
         return self.fold(carried, repeated(cell, 1), jax.tree.map(lambda a: a[None], memory), key)
 
     def fold(self, carried, cells, memories, key):
-        u, a = carried
-        product, suffixes = suffix_products(cells, memories)
-        old = (product @ a.reshape(len(a), -1)).reshape(a.shape)
-        new = carried_forward(memories, suffixes)
-        vectors = jnp.concatenate([u, memories.regressor])
-        u, weights = mixing(vectors, _gram(old, new), self.rank, self.mix, key)
-        return u, _combine(weights[: self.rank], old) + _combine(weights[self.rank :], new)
+        found, cell = block(cells, memories), first_of(cells)
+        maps = maps_of(cell).maps
+        pairs, rest = apart(carried, maps, 2)
+        new: list[tuple[Array, Array]] = []
+        for each, pair, terms, own_key in zip(maps, pairs, found.terms, keys_for(key, maps), strict=True):
+            earlier = new[-1][0] if new else None
+            new.append(self._squeezed(each, found, pair, terms, own_key, earlier))
+        return together(new, absorbed(rest, cell, found))
+
+    def _squeezed(self, each, found, pair, terms, key, earlier):
+        u, a = pair
+        old, new = found.carry(a, each.rows), own_share(terms.columns, a)
+        vectors = after(jnp.concatenate([u, terms.vectors]), earlier)
+        u, weights = mixing(vectors, _gram(old, new), len(u), self.mix, key)
+        return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
 
     def fold_all(self, carried, cells, memories, keys):
         mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
-        pure = lambda carried, memories, keys: super(OK, self).fold_all(carried, cells, memories, keys)  # noqa: E731
+
+        def pure(carried, memories, keys):
+            return Estimator.fold_all(self, carried, cells, memories, keys)
+
         return kronecker.fold_or(pure, mix, carried, cells, memories, keys)
 
     def step_all(self, carried, cell, memory, keys):
         return self.fold_all(carried, repeated(cell, 1), jax.tree.map(lambda a: a[:, None], memory), keys)
 
     def cost(self, sizes):
-        n, m, q, r, k = sizes.n, sizes.m, sizes.q, self.rank, max(self.window, 1)
-        suffixes = n * m * m if self.window else 0
+        m, q, r, k = sizes.m, sizes.q, min(self.rank, sizes.p), max(self.window, 1)
+        suffixes = m * sizes.pull if self.window or sizes.dense else 0
         mixed = (r + k) * (2 * r + k) * q * m / k
         scratch = (2.3 * r * q + (k + 1) * m + 1.3 * k * q if self.window else 1.3 * r * q) * m
         products = suffixes + r * q * m * m / k
@@ -86,19 +119,28 @@ class OK(Estimator):
         return Cost(products, mixed, r * q * m * (1 + 8 / k), scratch, calls)
 
     def gradient(self, carried, cell, delta):
-        u, a = carried
-        through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
-        return weight_gradient(cell, across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1))
+        maps = maps_of(cell).maps
+        pairs, rest = apart(carried, maps, 2)
+        found = [_contracted(*pair, rows_of(delta, each.rows, axis=1)) for each, pair in zip(maps, pairs, strict=True)]
+        return assembled(cell, found, contracted(rest, cell, delta))
 
     def split(self, cell, parts):
-        """Every Aᵢ along the gates' units: H A and combinations stay on a device, the Gram matrix is a sum over all."""
-        q = cell.weight.shape[1]
-        check_split(q, parts, f"the {q} columns of each A")
-        return -1, 2
+        """Every Aᵢ along the columns of its map: H A and combinations stay on a device, the Gram matrix is a sum over all."""
+        maps = maps_of(cell)
+        for each in maps.maps:
+            check_split(each.q, parts, f"the {each.q} columns of each A")
+        return together([(-1, 2)] * len(maps.maps), (-1,) * len(maps.rest))
 
     def influence(self, carried, cell):
-        u, a = carried
-        return weight_gradient(cell, jnp.einsum("rp,mrq->mpq", u, a))
+        pairs, rest = apart(carried, maps_of(cell).maps, 2)
+        return whole_influence(cell, [jnp.einsum("rp,mrq->mpq", u, a) for u, a in pairs], rest)
+
+
+def _contracted(
+    u: Float[Array, "B r p"], a: Float[Array, "B m r q"], delta: Float[Array, "B m"]
+) -> Float[Array, "p q"]:
+    through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
+    return across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1)
 
 
 @in_double

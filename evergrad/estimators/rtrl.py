@@ -1,15 +1,17 @@
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from evergrad import across
+from evergrad.blocks import added, all_rows, block, first_of, reached, size_of, with_zeros
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_split, check_window
-from evergrad.linearize import carried_forward, immediate, initial_state, suffix_products, transition, weight_gradient
+from evergrad.maps import rows_of
+from evergrad.parameters import parameters, repeated
 
 
 class RTRL(Estimator):
@@ -27,28 +29,27 @@ class RTRL(Estimator):
         self.window = window
 
     def init(self, cell):
-        m = initial_state(cell).size
-        return jax.tree.map(lambda a: jnp.zeros((m, *a.shape), a.dtype), eqx.filter(cell, eqx.is_inexact_array))
+        """For every parameter the rows of the state that it can reach; None for one that a step does not look at."""
+        zeros = lambda a, rows: None if rows is None else jnp.zeros((len(rows), *a.shape), a.dtype)  # noqa: E731
+        return jax.tree.map(zeros, parameters(cell), reached(cell))
 
     def step(self, carried, cell, memory, key):
-        fresh = _own(cell, immediate(cell, memory))
-        return jax.tree.map(jnp.add, _apply(transition(cell, memory).matmul, carried), fresh)
+        return self.fold(carried, repeated(cell, 1), jax.tree.map(lambda a: a[None], memory), key)
 
     def fold(self, carried, cells, memories, key):
-        if not isinstance(cells, KroneckerCell):
-            return Estimator.fold(self, carried, cells, memories, key)
-        product, suffixes = suffix_products(cells, memories)
-        fresh = jnp.einsum("kp,mkq->mpq", memories.regressor, carried_forward(memories, suffixes))
-        fresh = weight_gradient(cells, fresh, across.own(cells.mask, axis=1))
-        return jax.tree.map(jnp.add, _apply(lambda a: product @ a, carried), fresh)
+        found, cell = block(cells, memories), first_of(cells)
+        carry = lambda a, new, rows: found.carry(a, rows) + new  # noqa: E731
+        return jax.tree.map(carry, carried, _own(cell, carried, added(cell, found)), reached(cell))
 
     def cost(self, sizes):
-        n, m, all_, k = sizes.n, sizes.m, sizes.m * sizes.parameters, max(self.window, 1)
-        products = n * m * m + all_ * m / k if self.window else n * all_
+        m, all_, k = sizes.m, sizes.m * sizes.parameters, max(self.window, 1)
+        pulled = m * sizes.pull if self.window or sizes.dense else 0
+        products = pulled + (all_ * m / k if self.window else sizes.apply * sizes.parameters)
         return Cost(products, all_ if self.window else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
 
     def gradient(self, carried, cell, delta):
-        return _whole(cell, jax.tree.map(lambda a: jnp.tensordot(delta, a, 2), carried))
+        through = lambda a, rows: jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)  # noqa: E731
+        return with_zeros(cell, _whole(cell, jax.tree.map(through, carried, reached(cell))))
 
     def split(self, cell, parts):
         """G along an axis of the parameters: H G stays on a device."""
@@ -63,29 +64,23 @@ class RTRL(Estimator):
         return jax.tree.map(lambda axis: axis + 1 if axis >= 0 else -1, axes)
 
     def influence(self, carried, cell):
-        return carried
-
-
-def _apply(matmul: Any, carried: Any) -> Any:
-    return jax.tree.map(lambda a: matmul(a.reshape(len(a), -1)).reshape(a.shape), carried)
+        m = size_of(cell)
+        return with_zeros(cell, jax.tree.map(lambda a, rows: all_rows(a, rows, m), carried, reached(cell)), m)
 
 
 def _cut(cell: Cell, parts: int) -> Cell:
     """The axis of every parameter that G is cut along: the last one with equal parts, −1 for a parameter without one."""
     last = lambda a: max((i for i, n in enumerate(a.shape) if n % parts == 0), default=-1)  # noqa: E731
-    return jax.tree.map(last, eqx.filter(cell, eqx.is_inexact_array))
+    return jax.tree.map(lambda a, rows: None if rows is None else last(a), parameters(cell), reached(cell))
 
 
-def _own(cell: Cell, influence: Cell) -> Cell:
-    parts = across.parts(across.INFLUENCE)
-    if parts == 1:
-        return influence
-    own = lambda a, axis: a if axis < 0 else across.own(a, axis + 1)  # noqa: E731
-    return jax.tree.map(own, influence, _cut(cell, parts))
+def _own(cell: Cell, carried: Cell, fresh: Cell) -> Cell:
+    """This device's share of what is new, where it is not that already."""
+    axes = _cut(cell, across.parts(across.INFLUENCE))
+    own = lambda a, new, axis: new if new.shape == a.shape else across.own(new, axis + 1)  # noqa: E731
+    return jax.tree.map(own, carried, fresh, axes)
 
 
 def _whole(cell: Cell, gradient: Cell) -> Cell:
-    parts = across.parts(across.INFLUENCE)
-    if parts == 1:
-        return gradient
-    return jax.tree.map(lambda a, axis: a if axis < 0 else across.whole(a, axis), gradient, _cut(cell, parts))
+    axes = _cut(cell, across.parts(across.INFLUENCE))
+    return jax.tree.map(lambda a, axis: a if axis < 0 else across.whole(a, axis), gradient, axes)

@@ -8,6 +8,7 @@ from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import initial_state
+from evergrad.parameters import parameters
 
 
 class TBPTT(Estimator):
@@ -50,8 +51,8 @@ class TBPTT(Estimator):
         return Cost()
 
     def gradient(self, carried, cell, delta):
-        return jax.tree.map(jnp.zeros_like, eqx.filter(cell, eqx.is_inexact_array))
+        return jax.tree.map(jnp.zeros_like, parameters(cell))
 
     def influence(self, carried, cell):
         rows = initial_state(cell).size
-        return jax.tree.map(lambda a: jnp.zeros((rows, *a.shape), a.dtype), eqx.filter(cell, eqx.is_inexact_array))
+        return jax.tree.map(lambda a: jnp.zeros((rows, *a.shape), a.dtype), parameters(cell))

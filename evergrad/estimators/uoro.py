@@ -8,6 +8,7 @@ from evergrad.costs import Cost
 from evergrad.estimators.base import Estimator, check_window
 from evergrad.estimators.scaling import mixed
 from evergrad.linearize import initial_state, pullback, pullback_norm, transition
+from evergrad.parameters import parameters
 
 
 class UORO(Estimator):
@@ -27,7 +28,7 @@ class UORO(Estimator):
         self.window = window
 
     def init(self, cell):
-        return jnp.zeros_like(initial_state(cell)), jax.tree.map(jnp.zeros_like, eqx.filter(cell, eqx.is_inexact_array))
+        return jnp.zeros_like(initial_state(cell)), jax.tree.map(jnp.zeros_like, parameters(cell))
 
     def step(self, carried, cell, memory, key):
         u, v = carried
@@ -44,7 +45,9 @@ class UORO(Estimator):
         return jax.vmap(lambda *one: self.step(one[0], cell, *one[1:]))(carried, memory, keys)
 
     def cost(self, sizes):
-        return Cost(0, sizes.n * sizes.q, 8 * sizes.parameters, 1.2 * sizes.parameters)
+        return Cost(
+            0, 2 * sizes.pull if sizes.dense else sizes.n * sizes.q, 8 * sizes.parameters, 1.2 * sizes.parameters
+        )
 
     def gradient(self, carried, cell, delta):
         u, v = carried

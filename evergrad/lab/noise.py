@@ -21,6 +21,7 @@ from evergrad.checks import refuse_unless
 from evergrad.estimators import RTRL, TBPTT, Estimator
 from evergrad.linearize import initial_state
 from evergrad.model import Model
+from evergrad.parameters import parameters
 from evergrad.tasks.base import Data, Sequence
 
 PROBES = 8  # random directions in which a bias is looked for
@@ -70,7 +71,7 @@ class Noise:
 
 def exact(model: Model, steps: int, batch: int) -> Estimator:
     """The cheaper exact one: RTRL with a window of n while the influence fits, else backpropagation to the start."""
-    size = batch * initial_state(model.cell).size * sum(a.size for a in jax.tree.leaves(_weights(model.cell)))
+    size = batch * initial_state(model.cell).size * sum(a.size for a in jax.tree.leaves(parameters(model.cell)))
     return RTRL(window=model.cell.units) if size <= _DENSE else TBPTT(horizon=steps, stride=1)
 
 
@@ -127,14 +128,10 @@ def _draws(estimator: Estimator, repetitions: int) -> int:
     return 1 if isinstance(estimator, RTRL | TBPTT) or getattr(estimator, "mix", "") == "truncate" else repetitions
 
 
-def _weights(tree):
-    return eqx.filter(tree, eqx.is_inexact_array)
-
-
 @eqx.filter_jit
 def _probes(model, key):
     """Random signs, of norm one."""
-    leaves, form = jax.tree.flatten(_weights(model.cell))
+    leaves, form = jax.tree.flatten(parameters(model.cell))
     size = sum(a.size for a in leaves)
     keys = jax.random.split(key, len(leaves))
     signs = [jax.random.rademacher(k, (PROBES, *a.shape), a.dtype) for k, a in zip(keys, leaves, strict=True)]
@@ -143,7 +140,7 @@ def _probes(model, key):
 
 def _pieces(model, data):
     steps = len(data.reset)
-    size = sum(a.size for a in jax.tree.leaves(_weights(model.cell)))
+    size = sum(a.size for a in jax.tree.leaves(parameters(model.cell)))
     count = -(-steps * size // _PIECE)
     length = -(-steps // count)
     for first in range(0, steps, length):
@@ -176,7 +173,7 @@ def _started(model, estimator, batch, keys):
 @eqx.filter_jit
 def _exact_piece(estimator, state, data):
     steps = len(data.reset)
-    results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), _weights(state.model.cell))
+    results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), parameters(state.model.cell))
 
     def write(state, results, t, gradient):
         return state, jax.tree.map(lambda all_, one: all_.at[t].set(one), results, gradient.cell)

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 
-from evergrad.cells.base import KroneckerCell
 from evergrad.estimators import Estimator
 from evergrad.lab.injected import injected
 from evergrad.lab.noise import measure
@@ -33,7 +32,7 @@ def noise_of(
     for name, estimator in estimators.items():
         row = summarise(found[name], smallest=smallest) | {"unbiased": estimator.unbiased}
         cell = subject.model.cell
-        row["multiply_adds"] = multiply_adds(estimator, cell) if isinstance(cell, KroneckerCell) else None
+        row["multiply_adds"] = multiply_adds(estimator, cell)
         row |= {"injected": None, "injected_error": None, "bound": None, "verdict": None}
         if with_injected and estimator.horizon is None:
             fold = injected(subject.model, estimator, subject.data, key=injected_key)

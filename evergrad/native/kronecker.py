@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evergrad import across, native
-from evergrad.cells.base import KroneckerCell
-from evergrad.linearize import KroneckerMemory, recurrent_weights
+from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.linearize import KroneckerMemory, Memory, recurrent_weights
 from evergrad.machine import cores
 
 Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
@@ -26,15 +26,16 @@ def busy(streams: int) -> bool:
 
 
 def fold_or(
-    pure: Callable[..., Carried],
+    pure: Callable[..., tuple[Array, ...]],
     mixing: Mixing,
-    carried: Carried,
-    cells: KroneckerCell,
-    memories: KroneckerMemory,
+    carried: tuple[Array, ...],
+    cells: Cell,
+    memories: Memory,
     keys: Array,
-) -> Carried:
+) -> tuple[Array, ...]:
     """`fold` where that is faster, else pure(carried, memories, keys), which must do the same."""
-    if across.parts(across.INFLUENCE) > 1 or not native.worth(carried[1][0]) or not busy(len(keys)):
+    known = isinstance(memories, KroneckerMemory) and across.parts(across.INFLUENCE) == 1
+    if not known or not native.worth(carried[1][0]) or not busy(len(keys)):
         return pure(carried, memories, keys)
     kernel = lambda carried, memories, keys: fold(mixing, carried, cells, memories, keys)  # noqa: E731
     return native.either(kernel, pure, carried, memories, keys)
