@@ -17,6 +17,8 @@ FORGET = 0.995  # λ: a memory of 200 samples
 RIDGE = 10.0  # how strongly w is held at 0 to begin with
 TOLERATED = 1.0  # usual errors; larger ones lose weight
 FARTHEST = 4.0  # usual errors; the network's targets end there
+ORDINARY = 1.0  # mean changes; no smaller error is too large to be believed
+NOTHING = 1e-3  # mean changes; if less is left over, the target stands still or is foretold
 WARM = 10  # samples after which the usual size of an error is known
 
 
@@ -47,10 +49,15 @@ def learn(
     count = part.count + 1
     rate = running_rate(count)
     bound = jnp.maximum(FARTHEST, GROWTH / rate) * part.scale  # as in the scaler, so that no outlier sets the unit
-    scale = part.scale + rate * (within(jnp.abs(change), bound, count > WARM) - part.scale)
+    moved = within(jnp.abs(change), bound, count > WARM)
+    # on a plateau, where nothing has been left over for long, the size that changes had is kept for when it ends
+    still = (count > WARM) & (part.usual < NOTHING) & (moved < part.scale)
+    scale = jnp.where(still, part.scale, part.scale + rate * (moved - part.scale))
     features = _with_one(z)
     error = jnp.where(scale > 0, change / jnp.where(scale > 0, scale, 1), 0) - part.weight @ features
-    size = jnp.where(count > WARM, jnp.minimum(jnp.abs(error), FARTHEST * part.usual), jnp.abs(error))
+    # an error of the size of a change is never an outlier, or else after a plateau, when hardly any were left over, all would be
+    most = jnp.maximum(FARTHEST * part.usual, ORDINARY)
+    size = jnp.where(count > WARM, jnp.minimum(jnp.abs(error), most), jnp.abs(error))
     usual = part.usual + jnp.maximum(rate, 1 - FORGET) * (size - part.usual)
     trust = jnp.minimum(1, TOLERATED * usual / jnp.maximum(jnp.abs(error), 1e-12))
     w, root = _absorb(part.weight, part.root / FORGET**0.5, features, error, trust)
