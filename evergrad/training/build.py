@@ -68,8 +68,21 @@ def make_model(settings: Settings, task: Task, key: jax.Array | None = None) -> 
     """With the weights that a run starts with, or those of another key."""
     cell_key, readout_key = jax.random.split(_keys(settings)[0] if key is None else key)
     cell_starts, readout_starts = _starts(settings.initial)
-    cell = getattr(eg, CELLS[settings.cell])(inputs=task.inputs, units=settings.units, key=cell_key, **cell_starts)
+    cell = make_cell(settings, task.inputs, cell_key, **cell_starts)
     return eg.Model(cell, task.readout(settings.units, readout_key, **readout_starts))
+
+
+def make_cell(settings: Settings, inputs: int, key: jax.Array, **starts: str) -> eg.Cell:
+    """One cell, or a stack of them; settings from before there were stacks say nothing of layers."""
+    kind, layers = getattr(eg, CELLS[settings.cell]), settings.layers or 1
+    if layers == 1:
+        return kind(inputs=inputs, units=settings.units, key=key, **starts)
+    sizes = [inputs] + [settings.units] * (layers - 1)
+    cells = (
+        kind(inputs=p, units=settings.units, key=k, **starts)
+        for p, k in zip(sizes, jax.random.split(key, layers), strict=True)
+    )
+    return eg.Stack(*cells, depth=settings.depth or "exact")
 
 
 def _make_learner(settings: Settings, task: Task, key: jax.Array) -> eg.Learner:

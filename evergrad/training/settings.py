@@ -67,6 +67,14 @@ class Settings:
     task: str
     cell: str = option("rhn", str, "Recurrent cell.", group=_MODEL, choices=tuple(CELLS))
     units: int = option(128, int, "Size of the hidden state.", group=_MODEL, at_least=1)
+    layers: int | None = option(1, int, "Layers of cells, one on top of the other.", group=_MODEL, at_least=1)
+    depth: str | None = option(
+        "exact",
+        str,
+        "How a stack of layers is trained; layerwise is cheaper and biased.",
+        group=_MODEL,
+        choices=("exact", "layerwise"),
+    )
     weights: str | None = option(
         None,
         str,

@@ -15,7 +15,7 @@ from evergrad.placing import share
 from evergrad.training.settings import CELLS, Settings, default, flag
 from evergrad.training.tasks import Task, make_task
 
-_SIZES = ("units", "batch", "rank", "window", "copies", "horizon", "longest")
+_SIZES = ("units", "layers", "batch", "rank", "window", "copies", "horizon", "longest")
 _OFF = 1.3  # a prediction is true within this factor (tests/test_plan.py): only what is surely too large is refused
 MakeLearner = Callable[[Settings, Task, jax.Array], eg.Learner]
 
@@ -41,8 +41,9 @@ def _needed(settings: Settings, task: Task, make_learner: MakeLearner, there: in
 
 def _weights(settings: Settings, task: Task) -> int:
     """Bytes of the cell's weights four times over: as they are, as they were, their gradient and the new ones."""
-    p, q = task.inputs + settings.units + 1, len(getattr(eg, CELLS[settings.cell]).gates) * settings.units
-    return 4 * p * q * jnp.result_type(float).itemsize
+    n, more = settings.units, (settings.layers or 1) - 1
+    p, q = task.inputs + n + 1, len(getattr(eg, CELLS[settings.cell]).gates) * n
+    return 4 * (p + more * (2 * n + 1)) * q * jnp.result_type(float).itemsize
 
 
 def _planned(settings: Settings, task: Task, make_learner: MakeLearner) -> int:
