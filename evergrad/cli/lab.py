@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from evergrad.cli.errors import explained
+from evergrad.cli.json_option import JsonFile, check_json_file, write_json
 from evergrad.cli.overwriting import check_may_replace
 
 lab_app = typer.Typer(
@@ -82,6 +83,46 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     plot(chosen.words, rows, out / "noise.png")
     console.print(table(f"{chosen.words}; {steps:,} steps, {repetitions} repetitions", rows))
     console.print(Text(printable(f"results: {out / 'noise.json'}, {out / 'noise.png'}")))
+
+
+@lab_app.command()
+def depth(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of a stack (--layers 2 or more).", metavar="RUN")],
+    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=2, max=10**8)] = 300,
+    batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 4,
+    probes: Annotated[int, typer.Option(help="Random directions for each layer.", min=2, max=10**6)] = 64,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """What training a stack layer by layer (--depth layerwise) drops of the gradient of each layer, on a run's network and data.
+
+    Example: evergrad lab depth runs/stack
+    """
+    with explained():
+        check_json_file(json_file)
+        _depth(run, steps, batch, probes, seed, json_file)
+
+
+def _depth(run, steps, batch, probes, seed, json_file):
+    import jax
+    from rich.console import Console
+    from rich.text import Text
+
+    from evergrad.lab import subject
+    from evergrad.lab.depth import dropped
+    from evergrad.printable import printable
+
+    console = Console()
+    chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    data = chosen.data
+    with console.status("carrying directions forward"):
+        given = chosen.model, data.x, data.y, data.reset
+        found = dropped(*given, weights=data.weight, probes=probes, key=jax.random.key(seed))
+    console.print(Text(printable(f"{chosen.words}; {steps:,} steps of {batch} streams, {probes} directions a layer")))
+    for layer in found:
+        console.print(Text(str(layer)), soft_wrap=True)
+    layers = [dataclasses.asdict(layer) for layer in found]
+    write_json(json_file, {"subject": chosen.words, "steps": steps, "probes": probes, "seed": seed, "layers": layers})
 
 
 def _settings(task, cell, units, length, data, seed):

@@ -36,7 +36,7 @@ def of_run(path: Path, *, steps: int, batch: int = 1, seed: int = 0) -> Subject:
     length = int(progress.position.length) if s.task == "copy" else None
     data = _streams(s, model, length=length, steps=steps, batch=batch, seed=seed)
     reached = f", length {length}" if length else ""
-    return Subject(model, data, f"{s.task}, {s.cell.upper()} {s.units}, {progress.step:,} steps of training{reached}")
+    return Subject(model, data, f"{s.task}, {_network(s)}, {progress.step:,} steps of training{reached}")
 
 
 def untrained(settings: Settings, *, steps: int, batch: int = 1) -> Subject:
@@ -45,7 +45,12 @@ def untrained(settings: Settings, *, steps: int, batch: int = 1) -> Subject:
     task = make_task(dataclasses.replace(settings, batch=batch))
     model = make_model(settings, task)
     data = _streams(settings, model, length=settings.length, steps=steps, batch=batch, seed=settings.seed)
-    return Subject(model, data, f"{settings.task}, {settings.cell.upper()} {settings.units}, untrained")
+    return Subject(model, data, f"{settings.task}, {_network(settings)}, untrained")
+
+
+def _network(settings: Settings) -> str:
+    layers = f"{settings.layers} x " if (settings.layers or 1) > 1 else ""
+    return f"{layers}{settings.cell.upper()} {settings.units}"
 
 
 def _streams(settings, model, *, length, steps, batch, seed):
