@@ -4,11 +4,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import evergrad as eg
 from evergrad.maps import maps_of
-from tests.helpers import KRONECKER_CELLS, make_cell, make_data, relative_error, with_window
+from tests.helpers import KRONECKER_CELLS, cast, make_cell, make_data, relative_error, with_window
 from tests.networks import NETWORKS, SYMBOLS, Plain
 from tests.test_exact import by_backpropagation, summed
 from tests.test_unbiased import ENTRY_CUT, PROJECTION_CUT, carried_influence, z_scores
@@ -347,8 +348,6 @@ def test_what_is_frozen_is_not_trained():
         def step(self, state, x):
             return jnp.tanh(state @ self.fixed.value + x @ self.inward)
 
-    import optax
-
     key = jax.random.key(0)
     cell = Reservoir(eg.Frozen(0.4 * jax.random.normal(key, (4, 4))), jax.random.normal(key, (3, 4)))
     xs, ys, resets = make_data(STEPS, BATCH, resets=0.2)
@@ -385,3 +384,46 @@ def _true_influence(cell, window):
 
     xs, resets = situation(window)
     return carried_influence(with_window(eg.RTRL(), window), cell, xs, resets, jax.random.key(0))
+
+
+# ---- out and in again ----------------------------------------------------------------------------------------------
+
+
+def _stacks():
+    one, two, three = jax.random.split(jax.random.key(0), 3)
+    return {
+        "lstms": eg.Stack(eg.LSTM(3, 5, key=one), eg.LSTM(5, 5, key=two)),
+        "mixed": eg.Stack(eg.GRU(3, 4, key=one), eg.LSTM(4, 2, key=two), eg.RNN(2, 3, key=three)),
+    }
+
+
+@pytest.mark.parametrize("name", ["lstms", "mixed"])
+def test_a_stack_goes_out_to_onnx_and_comes_back(name, tmp_path):
+    import onnxruntime
+
+    from evergrad.export import export_onnx, import_onnx
+
+    model = cast(model_of(_stacks()[name]), jnp.float32)
+    export_onnx(model, tmp_path / "m.onnx")
+    back = cast(import_onnx(tmp_path / "m.onnx"), jnp.float32)
+    assert eqx.tree_equal(back, model)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    xs = np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32)
+    states = [i for i in session.get_inputs() if i.name != "x"]
+    (ys,) = session.run(["y"], {"x": xs} | {i.name: np.zeros((1, 2, i.shape[2]), np.float32) for i in states})
+    learner = eg.Learner(model, eg.TBPTT(horizon=1, stride=1), optax.sgd(0.0))
+    state = learner.init(batch=2, key=jax.random.key(0))
+    _, out = learner.run(state, xs, np.zeros((6, 2), int))
+    np.testing.assert_allclose(ys, out.predictions, atol=1e-6)
+
+
+def test_a_stack_of_equal_layers_goes_out_to_pytorch_and_comes_back(tmp_path):
+    from evergrad.export import export_safetensors, import_safetensors
+
+    model = cast(model_of(_stacks()["lstms"]), jnp.float32)
+    export_safetensors(model, tmp_path / "m.safetensors")
+    assert eqx.tree_equal(cast(import_safetensors(tmp_path / "m.safetensors"), jnp.float32), model)
+    with pytest.raises(eg.InputError, match="layers of one kind and size, not GRU 4, LSTM 2, RNN 3: export to ONNX"):
+        export_safetensors(model_of(_stacks()["mixed"]), tmp_path / "m.safetensors")
+    with pytest.raises(eg.InputError, match="a LayerNorm cannot be exported"):
+        export_safetensors(model_of(eg.Stack(make_cell("lstm"), eqx.nn.LayerNorm(3))), tmp_path / "m.safetensors")

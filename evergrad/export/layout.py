@@ -2,9 +2,11 @@
 
     weight_ih_l0 [g·n, inputs], weight_hh_l0 [g·n, n], bias_ih_l0 [g·n], bias_hh_l0 [g·n]
 
-Gates are in the same order as here: LSTM i, f, g, o; GRU r, z, candidate, whose two halves (of x and of h) are two
+and so on for layer 1, whose inputs are the n of layer 0. Gates are in the same order as here: LSTM i, f, g, o; GRU r, z, candidate, whose two halves (of x and of h) are two
 columns of W here and one gate of two biases there. Where PyTorch has two biases for one of ours, the second is 0.
 """
+
+import itertools
 
 import equinox as eqx
 import jax
@@ -19,7 +21,7 @@ from evergrad.printable import printable
 KINDS = {"RNN": eg.RNN, "LSTM": eg.LSTM, "GRU": eg.GRU}
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 
-NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Layout = dict[str, np.ndarray]
@@ -36,7 +38,33 @@ def kind_of(cell: eg.Cell) -> str:
     return kinds[0]
 
 
-def to_layout(cell: KroneckerCell) -> Layout:
+def layers_of(cell: eg.Cell) -> list[KroneckerCell]:
+    """The cells of a stack, or the cell alone; refused where other programs have nothing of the kind."""
+    layers = list(cell.layers) if isinstance(cell, eg.Stack) else [cell]
+    for layer in layers:
+        kind_of(layer)
+    refuse_unless(
+        not isinstance(cell, eg.Stack) or cell.see == "top",
+        'a Stack with see="all" cannot be exported: elsewhere a readout sees the top layer. Train one with see="top".',
+    )
+    return layers
+
+
+def to_layout(cell: eg.Cell) -> Layout:
+    """PyTorch's own stacks have one kind of cell and one size."""
+    layers = layers_of(cell)
+    same = {(kind_of(layer), layer.units) for layer in layers}
+    refuse_unless(
+        len(same) == 1,
+        f"PyTorch's layout has layers of one kind and size, not {', '.join(f'{k} {n}' for k, n in sorted(same))}: export to ONNX.",
+    )
+    return {
+        f"{name}_l{number}": array for number, layer in enumerate(layers) for name, array in layer_layout(layer).items()
+    }
+
+
+def layer_layout(cell: KroneckerCell) -> Layout:
+    """Of one cell, without the number of its layer."""
     kind = kind_of(cell)
     weight = np.asarray(cell.weight, np.float32).reshape(-1, len(cell.gates), cell.units)
     first, second = _halves(kind)
@@ -44,42 +72,59 @@ def to_layout(cell: KroneckerCell) -> Layout:
     second_bias = bias[second] * np.isin(second, first, invert=True)[:, None]
     flat = lambda a: np.ascontiguousarray(a.reshape(a.shape[0], -1).T)  # noqa: E731
     return {
-        "weight_ih_l0": flat(x[:, first]),
-        "weight_hh_l0": flat(h[:, second]),
-        "bias_ih_l0": bias[first].reshape(-1),
-        "bias_hh_l0": second_bias.reshape(-1),
+        "weight_ih": flat(x[:, first]),
+        "weight_hh": flat(h[:, second]),
+        "bias_ih": bias[first].reshape(-1),
+        "bias_hh": second_bias.reshape(-1),
     }
 
 
-@np.errstate(**_QUIET)
-def from_layout(layout: Layout, source: str) -> KroneckerCell:
-    """A cell of the kind that the number of gates says. `source` is where it came from, for errors."""
-    missing = sorted({"weight_ih_l0", "weight_hh_l0"} - layout.keys())
-    refuse_unless(
-        not missing, f"{source} has no {' and no '.join(missing)}: it holds no PyTorch RNN, LSTM or GRU of one layer."
-    )
-    further = sorted(name for name in layout if name.startswith(("weight", "bias")) and name not in NAMES)
+def from_layout(layout: Layout, source: str) -> eg.Cell:
+    """A cell, or a stack of them. `source` is where it came from, for errors."""
+    count = 1
+    while f"weight_ih_l{count}" in layout:
+        count += 1
+    known = {f"{name}_l{number}" for name in NAMES for number in range(count)}
+    further = sorted(name for name in layout if name.startswith(("weight", "bias")) and name not in known)
     refuse_unless(
         not further,
-        f"{source} has {printable(', '.join(further))}: cells have one layer, one direction and no projection here. Import the first "
-        "alone.",
+        f"{source} has {printable(', '.join(further))}: layers follow each other here, have one direction and no projection.",
     )
-    layout = {name: as_numbers(layout[name], name, source) for name in NAMES if name in layout}
-    x, h = layout["weight_ih_l0"], layout["weight_hh_l0"]
+    return stacked([layer_from(layout, source, number) for number in range(count)], source)
+
+
+def stacked(layers: list[KroneckerCell], source: str) -> eg.Cell:
+    """One cell, or several on top of each other, refused where they do not fit."""
+    for number, (below, above) in enumerate(itertools.pairwise(layers)):
+        refuse_unless(
+            above.inputs == below.units,
+            f"{source}: layer {number + 1} reads {above.inputs} numbers, and layer {number} has {below.units} units.",
+        )
+    return layers[0] if len(layers) == 1 else eg.Stack(*layers)
+
+
+@np.errstate(**_QUIET)
+def layer_from(layout: Layout, source: str, number: int = 0) -> KroneckerCell:
+    """One layer, a cell of the kind that the number of gates says."""
+    ih, hh, *_ = names = [f"{name}_l{number}" for name in NAMES]
+    missing = sorted({ih, hh} - layout.keys())
+    refuse_unless(not missing, f"{source} has no {' and no '.join(missing)}: it holds no PyTorch RNN, LSTM or GRU.")
+    layout = {name: as_numbers(layout[name], name, source) for name in names if name in layout}
+    x, h = layout[ih], layout[hh]
     refuse_unless(
         x.ndim == h.ndim == 2 and x.size > 0 and h.size > 0,
-        f"{source}: weight_ih_l0 {list(x.shape)} and weight_hh_l0 {list(h.shape)} are no matrices with numbers in them.",
+        f"{source}: {ih} {list(x.shape)} and {hh} {list(h.shape)} are no matrices with numbers in them.",
     )
     units = h.shape[1]
     kinds = [name for name, gates in GATES.items() if h.shape == (gates * units, units) and len(x) == len(h)]
     refuse_unless(
         bool(kinds),
-        f"{source}: weight_ih_l0 {list(x.shape)} and weight_hh_l0 {list(h.shape)} are those of no RNN, LSTM or GRU.",
+        f"{source}: {ih} {list(x.shape)} and {hh} {list(h.shape)} are those of no RNN, LSTM or GRU.",
     )
     (kind,) = kinds
     none = np.zeros(len(h), np.float32)
-    biases = layout.get("bias_ih_l0", none), layout.get("bias_hh_l0", none)
-    for name, bias in zip(("bias_ih_l0", "bias_hh_l0"), biases, strict=True):
+    biases = [layout.get(name, none) for name in names[2:]]
+    for name, bias in zip(names[2:], biases, strict=True):
         refuse_unless(bias.shape == none.shape, f"{source}: {name} {list(bias.shape)} is not [{len(none)}].")
     cell = KINDS[kind](x.shape[1], units, key=_any_key())
     first, second = _halves(kind)

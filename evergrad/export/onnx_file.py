@@ -7,7 +7,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
-from evergrad.export.layout import GATES, Layout, from_layout, kind_of, readout_from, to_layout
+from evergrad.export.layout import GATES, Layout, kind_of, layer_from, layer_layout, layers_of, readout_from, stacked
 from evergrad.files import written_whole
 from evergrad.printable import first_line
 
@@ -21,27 +21,22 @@ OPSET, IR = 17, 8  # what onnxruntime of 2022 and later reads
 def export_onnx(model: eg.Model, path: str | Path) -> Path:
     """Inputs x [T, B, inputs] and the state h (and c) [1, B, n]; outputs y [T, B, outputs] and the state after it.
 
-    The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
+    A stack has a state for every layer: h_l0, h_l1, … The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
     """
     onnx = _onnx()
-    kind, path = kind_of(model.cell), Path(path)
-    helper, states = onnx.helper, ["h", "c"] if kind == "LSTM" else ["h"]
+    layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
     tensor = lambda name, a: onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)  # noqa: E731
     info = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)  # noqa: E731
-    n, inputs, outputs = model.cell.units, model.cell.inputs, len(model.readout.bias)
-    settings = {"linear_before_reset": 1} if kind == "GRU" else {}
+    inputs, outputs = model.cell.inputs, len(model.readout.bias)
     softmax = isinstance(model.readout, eg.Softmax)
-    nodes = [
-        helper.make_node(
-            kind,
-            ["x", "W", "R", "B", "", *states],
-            ["all", *(f"{s}_out" for s in states)],
-            name="cell",
-            hidden_size=n,
-            **settings,
-        ),
-        helper.make_node("Squeeze", ["all", "direction"], ["hidden"]),
-        helper.make_node("MatMul", ["hidden", "readout_weight"], ["product"]),
+    nodes, states, weights, seen = [], [], {}, "x"
+    for number, layer in enumerate(layers):
+        last = f"_l{number}" if len(layers) > 1 else ""
+        found, own, arrays, seen = _layer_nodes(helper, layer, seen, last)
+        nodes, weights = [*nodes, *found], weights | arrays
+        states += [(name, layer.units) for name in own]
+    nodes += [
+        helper.make_node("MatMul", [seen, "readout_weight"], ["product"]),
         helper.make_node("Add", ["product", "readout_bias"], ["logits" if softmax else "y"]),
     ]
     if softmax:
@@ -49,9 +44,9 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     graph = helper.make_graph(
         nodes,
         "evergrad",
-        [info("x", "T", "B", inputs), *(info(s, 1, "B", n) for s in states)],
-        [info("y", "T", "B", outputs), *(info(f"{s}_out", 1, "B", n) for s in states)],
-        [tensor(name, a) for name, a in _weights(kind, to_layout(model.cell)).items()]
+        [info("x", "T", "B", inputs), *(info(s, 1, "B", n) for s, n in states)],
+        [info("y", "T", "B", outputs), *(info(f"{s}_out", 1, "B", n) for s, n in states)],
+        [tensor(name, a) for name, a in weights.items()]
         + [
             tensor("direction", np.array([1])),
             tensor("readout_weight", np.asarray(model.readout.weight, np.float32)),
@@ -66,9 +61,22 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     return path
 
 
+def _layer_nodes(helper: Any, layer: eg.Cell, seen: str, last: str) -> tuple[list, list[str], Layout, str]:
+    """Of one layer: its nodes, the names of its states, its weights, and the name of what it gives."""
+    kind = kind_of(layer)
+    states = [f"{s}{last}" for s in (("h", "c") if kind == "LSTM" else ("h",))]
+    settings = {"linear_before_reset": 1} if kind == "GRU" else {}
+    weights = {f"{name}{last}": a for name, a in _weights(kind, layer_layout(layer)).items()}
+    given = [seen, *weights, "", *states]
+    made = [f"all{last}", *(f"{s}_out" for s in states)]
+    node = helper.make_node(kind, given, made, name=f"cell{last}", hidden_size=layer.units, **settings)
+    squeeze = helper.make_node("Squeeze", [f"all{last}", "direction"], [f"hidden{last}"])
+    return [node, squeeze], states, weights, f"hidden{last}"
+
+
 def import_onnx(path: str | Path, *, readout: str | None = None) -> eg.Model:
-    """From any ONNX model with one RNN, LSTM or GRU node (one direction; a GRU with linear_before_reset=1) followed by
-    a MatMul, with or without Add, or a Gemm, and maybe a Softmax. What else it computes is refused.
+    """From any ONNX model with RNN, LSTM or GRU nodes, one or a stack of them (one direction; GRUs with
+    linear_before_reset=1), followed by a MatMul, with or without Add, or a Gemm, and maybe a Softmax. What else it computes is refused.
 
     `readout` is "linear" or "softmax", for a model that ends in logits; by default what the file has.
     """
@@ -81,11 +89,11 @@ def import_onnx(path: str | Path, *, readout: str | None = None) -> eg.Model:
     except Exception as error:  # whatever damage makes the library raise
         raise InputError(f"{path} is cut short or no ONNX model: {first_line(error)}") from None
     cells = [node for node in proto.graph.node if node.op_type in GATES]
-    refuse_unless(
-        len(cells) == 1, f"{path} has {len(cells)} RNN, LSTM and GRU nodes: a model with exactly one can be imported."
-    )
-    _check_input(proto.graph, cells[0], path)
-    return eg.Model(_cell(cells[0], constants, path), _readout(proto.graph, cells[0], constants, readout, path))
+    refuse_unless(len(cells) > 0, f"{path} has no RNN, LSTM or GRU node: there is no cell in it.")
+    for below, cell in zip([None, *cells], cells, strict=False):
+        _check_input(proto.graph, below, cell, path)
+    cell = stacked([_cell(node, constants, path) for node in cells], str(path))
+    return eg.Model(cell, _readout(proto.graph, cells[-1], constants, readout, path))
 
 
 def _constants(onnx: Any, graph: Any) -> Layout:
@@ -100,9 +108,9 @@ def _weights(kind: str, layout: Layout) -> Layout:
     """W, R and B of an ONNX node."""
     turn = lambda a: a.reshape(GATES[kind], -1, *a.shape[1:])[ORDER[kind]].reshape(a.shape)  # noqa: E731
     return {
-        "W": turn(layout["weight_ih_l0"])[None],
-        "R": turn(layout["weight_hh_l0"])[None],
-        "B": np.concatenate([turn(layout["bias_ih_l0"]), turn(layout["bias_hh_l0"])])[None],
+        "W": turn(layout["weight_ih"])[None],
+        "R": turn(layout["weight_hh"])[None],
+        "B": np.concatenate([turn(layout["bias_ih"]), turn(layout["bias_hh"])])[None],
     }
 
 
@@ -131,7 +139,7 @@ def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
     b = np.zeros(2 * r.shape[1], np.float32) if b is None else b[0]
     first, second = np.split(b, 2)
     layout = {"weight_ih_l0": back(w[0]), "weight_hh_l0": back(r[0])}
-    return from_layout({**layout, "bias_ih_l0": back(first), "bias_hh_l0": back(second)}, str(path))
+    return layer_from({**layout, "bias_ih_l0": back(first), "bias_hh_l0": back(second)}, str(path))
 
 
 def _fit(gates, w, r, b):
@@ -151,17 +159,26 @@ def _usual(kind, settings):
     return [s.lower() for s in settings["activations"].strings] == usual
 
 
-def _check_input(graph: Any, cell: Any, path: Path) -> None:
-    """Refuses what changes x before the cell sees it."""
+def _check_input(graph: Any, below: Any, cell: Any, path: Path) -> None:
+    """Refuses what changes x, or the output of the cell below, before a cell sees it."""
     makers = {name: node for node in graph.node for name in node.output if name}
     name = cell.input[0]
     while name in makers:
         node = makers[name]
+        if below is not None and node == below:
+            refuse_unless(
+                name == below.output[0], f"{path}: its second {cell.op_type} sees a state of the first, not its output."
+            )
+            return
         refuse_unless(
             node.op_type in _SAME,
             f"{path}: a {node.op_type} before its {cell.op_type} cannot be imported. Do that to the data instead.",
         )
         name = node.input[0]
+    refuse_unless(
+        below is None,
+        f"{path} has several RNN, LSTM and GRU nodes that are not one on top of the other: it cannot be imported.",
+    )
 
 
 def _readout(graph: Any, cell: Any, constants: Layout, readout: str | None, path: Path) -> eg.Readout:

@@ -5,14 +5,18 @@ from typing import Any
 
 from evergrad.checks import InputError, refuse_unless
 from evergrad.export import read_model
+from evergrad.export.layout import layers_of
 from evergrad.model import Model
 from evergrad.readouts import Softmax
 
 
 def shape_of(path: str) -> dict[str, Any]:
     """The settings that a file of weights decides."""
-    cell = _read(path, None).cell
-    return {"cell": type(cell).__name__.lower(), "units": cell.units}
+    layers = layers_of(_read(path, None).cell)
+    kinds = {(type(layer).__name__.lower(), layer.units) for layer in layers}
+    refuse_unless(len(kinds) == 1, f"--weights {path}: its layers differ in kind or size, which runs here do not.")
+    ((cell, units),) = kinds
+    return {"cell": cell, "units": units, "layers": len(layers)}
 
 
 def started_from(path: str, fresh: Model) -> Model:
