@@ -394,3 +394,20 @@ def test_labels_may_appear_at_any_time():
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(eg.InputError, match=message):
         OnlineRNNRegressor(**settings)
+
+
+def test_layers_on_top_of_each_other(tmp_path):
+    """More features than at the start, and a file, included."""
+    model = OnlineRNNRegressor(units=3, layers=2, seed=0)
+    rng = np.random.default_rng(0)
+    for t in range(40):
+        x = {f"x{i}": float(rng.normal()) for i in range(2 if t < 20 else 6)}
+        model.predict_one(x)
+        model.learn_one(x, x["x0"])
+    model.save(tmp_path / "m")
+    again = OnlineRNNRegressor.load(tmp_path / "m")
+    x = {f"x{i}": 0.5 for i in range(6)}
+    assert again.layers == 2
+    assert again.predict_one(x) == model.predict_one(x)
+    with pytest.raises(eg.InputError, match="layers must be a whole number >= 1"):
+        OnlineRNNRegressor(layers=0)

@@ -34,6 +34,7 @@ class StreamLearner(abc.ABC):
     learning_rate: float
     clip: float
     seed: int | None
+    layers: int
 
     def __init__(
         self,
@@ -44,9 +45,11 @@ class StreamLearner(abc.ABC):
         learning_rate: float = 1e-3,
         clip: float = 1.0,
         seed: int | None = None,
+        layers: int = 1,
     ):
         name = type(self).__name__
         whole_number(units, 1, f"{name}(units={units})", "units", "the size of the hidden state")
+        whole_number(layers, 1, f"{name}(layers={layers})", "layers", "the cells on top of each other")
         for given, known, what in ((cell, CELLS, "cell"), (optimiser, OPTIMISERS, "optimiser")):
             refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
         refuse_unless(
@@ -62,7 +65,7 @@ class StreamLearner(abc.ABC):
             whole_number(seed, 0, f"{name}(seed={seed})", "seed", "or None for another one every time")
             refuse_unless(int(seed) < SEEDS, f"{name}(seed={seed}) is too large: choose one below 2**62.")
         self.units, self.cell, self.estimator, self.optimiser = units, cell, estimator, optimiser
-        self.learning_rate, self.clip, self.seed = learning_rate, clip, seed
+        self.learning_rate, self.clip, self.seed, self.layers = learning_rate, clip, seed, layers
         self._slots = Slots()
         self._session: Session | None = None
         self._begin()
@@ -153,7 +156,8 @@ class StreamLearner(abc.ABC):
             seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else int(self.seed)
             estimator = eg.OK(rank=4, window=16) if self.estimator is None else self.estimator
             learning = self.optimiser, float(self.learning_rate), float(self.clip)
-            settings = Settings(self.cell, int(self.units), estimator, *learning, lanes, slots, classes)
+            sizes = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
+            settings = Settings(self.cell, int(self.units), estimator, *learning, **sizes)
             self._session = Session(settings, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
             self._session.grow(slots=slots, classes=classes)

@@ -47,6 +47,7 @@ def _check_settings(settings: Settings, entries: int) -> None:
     """Sizes that a file with so many entries can have: what they announce is in it."""
     units, slots, lanes, classes = sizes = (settings.units, settings.slots, settings.lanes, settings.classes)
     need(all(_is_count(size) for size in sizes) and min(units, slots, lanes) > 0, f"its sizes are {sizes}")
+    need(_is_count(settings.layers) and 0 < settings.layers <= entries, f"its layers are {settings.layers}")
     need(settings.cell in CELLS and settings.optimiser in OPTIMISERS, "its cell or its optimiser is unknown")
     need(settings.dtype in ("float32", "float64"), f"its numbers are {settings.dtype!r}")
     numbers = (settings.learning_rate, settings.clip)
@@ -76,7 +77,7 @@ def _check_samples(found: Machine, samples: list[Any]) -> None:
 
 
 def _check_hidden(found: Machine, hidden: Any) -> None:
-    m = found.settings.units * CELLS[found.settings.cell].states
+    m = found.settings.layers * found.settings.units * CELLS[found.settings.cell].states
     need(hidden is None or _is_real(hidden, (found.settings.lanes, m)), "a hidden state is of another size")
 
 

@@ -39,6 +39,8 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         Largest norm of the recurrent gradient.
     seed
         For weights and estimator; None is another one every time.
+    layers
+        Cells on top of each other.
     """
 
     def _begin(self) -> None:

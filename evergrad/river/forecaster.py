@@ -31,6 +31,8 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
         Largest norm of the recurrent gradient.
     seed
         For weights and estimator; None is another one every time.
+    layers
+        Cells on top of each other.
     """
 
     _without_target = "For a value that is missing, leave the step out, or pass what forecast(1) says."

@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 import evergrad as eg
 from evergrad import driver
+from evergrad.cells.base import output_of
 from evergrad.linearize import flat_step, unflatten
 from evergrad.river import linear, scaler
 from evergrad.tasks.base import Data, Sequence
@@ -35,6 +36,7 @@ class Settings:
     slots: int
     classes: int
     dtype: str = dataclasses.field(default_factory=lambda: str(jnp.result_type(float)))  # float64 with JAX's x64
+    layers: int = 1
 
 
 class Inside(eqx.Module):
@@ -102,7 +104,15 @@ class Machine:
         readout = (
             eg.Softmax(s.units, s.classes, key=readout_key) if s.classes else eg.Linear(s.units, 1, key=readout_key)
         )
-        return eg.Model(CELLS[s.cell](s.slots, s.units, key=cell_key), readout)
+        return eg.Model(self._cell(cell_key), readout)
+
+    def _cell(self, key):
+        s = self.settings
+        if s.layers == 1:
+            return CELLS[s.cell](s.slots, s.units, key=key)
+        sizes = [s.slots] + [s.units] * (s.layers - 1)
+        keys = jax.random.split(key, s.layers)
+        return eg.Stack(*(CELLS[s.cell](size, s.units, key=k) for size, k in zip(sizes, keys, strict=True)))
 
     def _start(self, key):
         s = self.settings
@@ -120,7 +130,8 @@ class Machine:
         z = jax.vmap(scaler.standardise)(inside.scaler, raw)
         cell, readout = inside.state.model.cell, inside.state.model.readout
         hidden = jax.vmap(flat_step, (None, 0, 0))(cell, inside.state.hidden if hidden is None else hidden, z)
-        out = jax.vmap(lambda h: readout.predict(readout(cell.output(unflatten(cell, h)))))(hidden)
+        seen = jax.vmap(lambda h, z: output_of(cell, unflatten(cell, h), z))(hidden, z)
+        out = jax.vmap(lambda h: readout.predict(readout(h)))(seen)
         if inside.linear is not None:
             base, unit = jax.vmap(linear.predict)(inside.linear, z)
             out = base + unit * out[:, 0]

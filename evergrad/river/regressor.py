@@ -34,6 +34,8 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         Largest norm of the recurrent gradient.
     seed
         For weights and estimator; None is another one every time.
+    layers
+        Cells on top of each other.
 
     Examples
     --------

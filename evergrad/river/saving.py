@@ -101,7 +101,8 @@ def _named(value: Any) -> str:
 def _learner(cls: type, state: dict[str, Any]) -> Any:
     from evergrad.river.checking import check_learner
 
-    learner = cls(**{name: state[name] for name in inspect.signature(cls).parameters})
+    parameters = inspect.signature(cls).parameters
+    learner = cls(**{name: state[name] for name in parameters if name in state})  # older files know fewer
     vars(learner).update(state)
     check_learner(learner)
     return learner
