@@ -36,6 +36,7 @@ def goals(effort: Effort, say: Callable[[str], None]) -> Iterator[Row]:
         yield from _compile(setting, say)
     for units in effort.units:
         yield from _uoro(dataclasses.replace(PTB, units=units), effort, say)
+    yield from _networks(effort, say)
     yield from _short_steps(effort, say)
 
 
@@ -82,6 +83,23 @@ def _uoro(setting, effort, say):
     one, uoro = (ms := milliseconds(cases, effort.rounds)).values()
     what = f"{setting.units} units, batch {setting.batch}: UORO / one pass over batch x weights"
     yield Row("3", what, uoro / one, 3.0, milliseconds=ms)
+
+
+def _networks(effort, say):
+    """Any network against the form that Kronecker cells have; a stack against one layer of as many units."""
+    say("any network")
+    one = dataclasses.replace(COPY, cell="LSTM")
+    two = dataclasses.replace(one, units=COPY.units // 2, layers=2)
+    settings = {
+        "RHN 128": COPY,
+        "RHN 128, undeclared": dataclasses.replace(COPY, undeclared=True),
+        "LSTM 128": one,
+        "2 x LSTM 64": two,
+    }
+    ms = milliseconds({name: training(s, s.ok(), effort.steps) for name, s in settings.items()}, effort.rounds)
+    general, fast = ms["RHN 128, undeclared"], ms["RHN 128"]
+    yield Row("9", "OK(window=16) on a general cell / on the same RHN 128", general / fast, 2.5, milliseconds=ms)
+    yield Row("9", "OK(window=16) on 2 x LSTM 64 / on one LSTM 128", ms["2 x LSTM 64"] / ms["LSTM 128"], None)
 
 
 def _compile(setting, say):

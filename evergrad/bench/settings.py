@@ -7,6 +7,7 @@ import jax
 import optax
 
 import evergrad as eg
+from evergrad.bench.undeclared import Undeclared
 from evergrad.estimators.base import Estimator
 
 
@@ -21,6 +22,8 @@ class Setting:
     symbols: int
     cell: str = "RHN"
     window: int = 16  # of OK, where it has one
+    layers: int = 1
+    undeclared: bool = False  # whether the cell says that it is a Kronecker cell
 
     def ok(self, window: int | None = None) -> eg.OK:
         """The paper's estimator at this setting; with `window=0` as the paper has it."""
@@ -28,9 +31,18 @@ class Setting:
 
     def learner(self, estimator: Estimator) -> eg.Learner:
         cell_key, readout_key = jax.random.split(jax.random.key(0))
-        cell = getattr(eg, self.cell)(inputs=self.symbols, units=self.units, key=cell_key)
+        cell = self._cell(cell_key)
         model = eg.Model(cell, eg.Softmax(units=self.units, classes=self.symbols, key=readout_key))
         return eg.Learner(model, estimator, optax.adam(RATE), clip=1.0)
+
+    def _cell(self, key: jax.Array) -> eg.Cell:
+        sizes = [self.symbols] + [self.units] * (self.layers - 1)
+        keys = jax.random.split(key, self.layers)
+        kind = getattr(eg, self.cell)
+        cells = [kind(inputs=size, units=self.units, key=k) for size, k in zip(sizes, keys, strict=True)]
+        if self.layers > 1:
+            return eg.Stack(*cells)
+        return Undeclared(cells[0]) if self.undeclared else cells[0]
 
     def data(self, steps: int) -> tuple[Any, Any]:
         """Random symbols x and y: what they are makes no difference to the time."""
