@@ -64,6 +64,7 @@ BAD = {
     "unsorted": ("time,a\n1,2\n3,4\n2,5\n", "line 4, column time: the time stamp 2 is earlier than"),
     "duplicate": ("date,a\n2024-01-01,2\n2024-01-01,4\n", "line 3, column date: the time stamp 2024-01-01 is the same"),
     "no time": ("date,a\n2024-01-01,2\nyesterday,4\n", "line 3, column date: 'yesterday' is no time stamp"),
+    "missing time": ("date;a\n2024-01-01;2\n;4\n", "line 3, column date: the time stamp is missing"),
     "same name": ("a,a\n1,2\n", "same column name twice"),
     "binary": (b"\xff\xfe\x00a\n", "line 1 is not UTF-8"),
     "only time": ("time\n1\n2\n", "no column of numbers"),

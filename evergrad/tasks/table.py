@@ -226,6 +226,7 @@ def _comparable(before, now):
 
 
 def _stamp(table, time, row, cell):
+    refuse_unless(cell is not None, f"{table.place(row, time)}: the time stamp is missing: fill it in.")
     if isinstance(cell, datetime | int | float):
         return cell
     if isinstance(cell, date):
