@@ -147,7 +147,7 @@ def join(coordinator: str, id: int, size: int, seconds: float, end: Callable[[st
     host, port = address(coordinator)
     listen = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", coordinator)
     if id == 0:
-        _check_free(*address(listen))
+        _check_free(*address(listen), seconds)
     else:
         _wait_for(host, port, seconds)
     _see_only(os.environ.get("JAX_LOCAL_DEVICE_IDS"))
@@ -175,16 +175,31 @@ def address(coordinator: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _check_free(host: str, port: int) -> None:
+def _check_free(host: str, port: int, seconds: float) -> None:
     """Since gRPC itself shares a port with whoever has it already."""
+    family, where = _resolved(host, port, seconds)
     try:
-        family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         socket.create_server(where, family=family).close()
     except OSError as error:
         raise InputError(
             f"process 0 cannot listen at --coordinator {host}:{port} ({error.strerror}): it must be an address of this "
             "machine, and a port that nobody has; another process 0 may be running there."
         ) from None
+
+
+def _resolved(host: str, port: int, seconds: float) -> tuple[int, Any]:
+    """The address of a name, and its family; a machine that has just started may not be known yet."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            return family, where
+        except (OSError, UnicodeError) as error:
+            refuse_unless(
+                time.monotonic() < deadline,
+                f"--coordinator {host}:{port}: no machine of that name was found within {seconds:g} seconds ({error}).",
+            )
+            time.sleep(0.2)
 
 
 def _wait_for(host: str, port: int, seconds: float) -> None:
@@ -194,10 +209,10 @@ def _wait_for(host: str, port: int, seconds: float) -> None:
         left = deadline - time.monotonic()
         try:
             return socket.create_connection((host, port), timeout=max(0.01, min(5, left))).close()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             if left < 0.5:
                 raise InputError(
-                    f"process 0 cannot be reached at --coordinator {host}:{port} ({error.strerror or error}) within "
+                    f"process 0 cannot be reached at --coordinator {host}:{port} ({getattr(error, 'strerror', None) or error}) within "
                     f"{seconds:g} seconds: check the address, and that process 0 is running."
                 ) from None
             time.sleep(0.2)

@@ -139,6 +139,12 @@ def test_an_address_of_another_machine_is_refused():
         join("192.0.2.77:29400", 0, 2, 1.0, print)  # of a network that is nobody's
 
 
+def test_a_name_that_nobody_has_is_refused():
+    for id in (0, 1):
+        with pytest.raises(InputError, match="within 1 seconds"):
+            join("nobody.invalid:29400", id, 2, 1.0, print)
+
+
 @pytest.mark.parametrize("text", ["nowhere", "host:", ":1", "host:99999", "host:port", "host:²", "host:0"])
 def test_an_address_without_host_and_port_is_refused(text):
     with pytest.raises(InputError, match="give the address of process 0 as HOST:PORT"):
