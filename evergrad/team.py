@@ -56,14 +56,16 @@ ALONE = Alone()
 
 
 class Team:
-    """One of several processes. `end` is told, in whatever thread, what happened and which exit code to leave with."""
+    """One of several processes, with its client of the service. `end` is told, in whatever thread, what happened and
+    which exit code to leave with; `close` takes the client down, and in process 0 the service."""
 
-    def __init__(self, client: Any, id: int, size: int, end: Callable[[str, int], None]):
+    def __init__(self, client: Any, id: int, size: int, end: Callable[[str, int], None], close: Callable[[], None]):
         self.id, self.size, self.is_first = id, size, id == 0
-        self._client, self._end = client, end
-        self._gathered, self._over, self._ending = 0, False, threading.Lock()
-        for work in (self._look, self._hear):
-            threading.Thread(target=work, daemon=True).start()
+        self._client, self._end, self._close = client, end, close
+        self._gathered, self._over, self._ending = 0, threading.Event(), threading.Lock()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._look, self._hear)]
+        for thread in self._threads:
+            thread.start()
 
     def gather(self, value: Any) -> list[Any]:
         """What every process says, in order of their ids; all wait for the last."""
@@ -97,12 +99,14 @@ class Team:
     def leave(self) -> None:
         """The run is over for all: from now on a process may go without being missed."""
         self.gather(None)
-        self._over = True
+        self._over.set()
         with contextlib.suppress(RuntimeError):  # whoever goes now has done its work
             self._client.wait_at_barrier(f"{_OURS}/over", int(SILENCE * 1000))  # nobody goes before all know
             if self.is_first:  # with which the service goes
                 self._client.get_live_nodes(list(range(self.size)))  # comes back when the others have left
-            self._client.shutdown()
+            self._close()
+        for thread in self._threads:  # one that still asks the service when Python ends crashes it
+            thread.join(SILENCE)
 
     def fail(self, message: str, code: int) -> None:
         """Ends this process, and the others with it, which say why."""
@@ -121,14 +125,13 @@ class Team:
     def _look(self):
         everyone, first = list(range(self.size)), None
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # then process 0 is gone, and `given_up` comes
-            while not self._over:
+            while not self._over.wait(_LOOK):
                 alive = self._client.get_live_nodes(everyone)
                 first = first or alive
                 gone = [id for id in everyone if id not in alive or alive[id] != first[id]]
-                if gone and not self._over:
+                if gone and not self._over.is_set():
                     what = f"process {gone[0]} is gone (killed, frozen, or its machine is down)"
                     self._stop(what, LOST, set(everyone) - set(gone))
-                time.sleep(_LOOK)
 
     def _stop(self, message, code, together, told=None):
         """All who are there end together: the service ends with process 0, and with the service all the others."""
@@ -160,7 +163,7 @@ def join(coordinator: str, id: int, size: int, seconds: float, end: Callable[[st
     state.process_id, state.num_processes, state.coordinator_address = id, size, coordinator
     state.initialize_preemption_sync_manager()
     _compute_at(_own_address(host, port))
-    team = Team(state.client, id, size, end)
+    team = Team(state.client, id, size, end, jax.distributed.shutdown)
     _at_terminate(team.given_up)
     return team
 

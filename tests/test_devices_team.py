@@ -33,7 +33,7 @@ def together(size, act, claims=None):
 
     def come(where, id):
         client, claim = connected(where, id), (claims or {}).get(id, size)
-        teams[id] = Team(client, id, claim, lambda *end: ends[id].append(end))
+        teams[id] = Team(client, id, claim, lambda *end: ends[id].append(end), client.shutdown)
         try:
             results[id] = act(teams[id])
         except InputError as error:
@@ -47,8 +47,8 @@ def together(size, act, claims=None):
             thread.join(60)
         wait_until(lambda: all(a is not None or b for a, b in zip(results, ends, strict=True)))
         for team in reversed(teams):
-            if not team._over:
-                team._over = True
+            if not team._over.is_set():
+                team._over.set()
                 team._client.shutdown()
     return results, ends
 
@@ -95,7 +95,7 @@ def test_who_is_gone_is_named():
     def act(one):
         one.roll_call()
         if one.id == 1:
-            one._over = True
+            one._over.set()
             one._client.shutdown()
             return "gone"
 
