@@ -56,14 +56,16 @@ ALONE = Alone()
 
 
 class Team:
-    """One of several processes. `end` is told, in whatever thread, what happened and which exit code to leave with."""
+    """One of several processes, with its client of the service. `end` is told, in whatever thread, what happened and
+    which exit code to leave with; `close` takes the client down, and in process 0 the service."""
 
-    def __init__(self, client: Any, id: int, size: int, end: Callable[[str, int], None]):
+    def __init__(self, client: Any, id: int, size: int, end: Callable[[str, int], None], close: Callable[[], None]):
         self.id, self.size, self.is_first = id, size, id == 0
-        self._client, self._end = client, end
-        self._gathered, self._over, self._ending = 0, False, threading.Lock()
-        for work in (self._look, self._hear):
-            threading.Thread(target=work, daemon=True).start()
+        self._client, self._end, self._close = client, end, close
+        self._gathered, self._over, self._ending = 0, threading.Event(), threading.Lock()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._look, self._hear)]
+        for thread in self._threads:
+            thread.start()
 
     def gather(self, value: Any) -> list[Any]:
         """What every process says, in order of their ids; all wait for the last."""
@@ -97,12 +99,14 @@ class Team:
     def leave(self) -> None:
         """The run is over for all: from now on a process may go without being missed."""
         self.gather(None)
-        self._over = True
+        self._over.set()
         with contextlib.suppress(RuntimeError):  # whoever goes now has done its work
             self._client.wait_at_barrier(f"{_OURS}/over", int(SILENCE * 1000))  # nobody goes before all know
             if self.is_first:  # with which the service goes
                 self._client.get_live_nodes(list(range(self.size)))  # comes back when the others have left
-            self._client.shutdown()
+            self._close()
+        for thread in self._threads:  # one that still asks the service when Python ends crashes it
+            thread.join(SILENCE)
 
     def fail(self, message: str, code: int) -> None:
         """Ends this process, and the others with it, which say why."""
@@ -121,14 +125,13 @@ class Team:
     def _look(self):
         everyone, first = list(range(self.size)), None
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # then process 0 is gone, and `given_up` comes
-            while not self._over:
+            while not self._over.wait(_LOOK):
                 alive = self._client.get_live_nodes(everyone)
                 first = first or alive
                 gone = [id for id in everyone if id not in alive or alive[id] != first[id]]
-                if gone and not self._over:
+                if gone and not self._over.is_set():
                     what = f"process {gone[0]} is gone (killed, frozen, or its machine is down)"
                     self._stop(what, LOST, set(everyone) - set(gone))
-                time.sleep(_LOOK)
 
     def _stop(self, message, code, together, told=None):
         """All who are there end together: the service ends with process 0, and with the service all the others."""
@@ -147,7 +150,7 @@ def join(coordinator: str, id: int, size: int, seconds: float, end: Callable[[st
     host, port = address(coordinator)
     listen = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", coordinator)
     if id == 0:
-        _check_free(*address(listen))
+        _check_free(*address(listen), seconds)
     else:
         _wait_for(host, port, seconds)
     _see_only(os.environ.get("JAX_LOCAL_DEVICE_IDS"))
@@ -160,7 +163,7 @@ def join(coordinator: str, id: int, size: int, seconds: float, end: Callable[[st
     state.process_id, state.num_processes, state.coordinator_address = id, size, coordinator
     state.initialize_preemption_sync_manager()
     _compute_at(_own_address(host, port))
-    team = Team(state.client, id, size, end)
+    team = Team(state.client, id, size, end, jax.distributed.shutdown)
     _at_terminate(team.given_up)
     return team
 
@@ -175,16 +178,31 @@ def address(coordinator: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _check_free(host: str, port: int) -> None:
+def _check_free(host: str, port: int, seconds: float) -> None:
     """Since gRPC itself shares a port with whoever has it already."""
+    family, where = _resolved(host, port, seconds)
     try:
-        family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         socket.create_server(where, family=family).close()
     except OSError as error:
         raise InputError(
             f"process 0 cannot listen at --coordinator {host}:{port} ({error.strerror}): it must be an address of this "
             "machine, and a port that nobody has; another process 0 may be running there."
         ) from None
+
+
+def _resolved(host: str, port: int, seconds: float) -> tuple[int, Any]:
+    """The address of a name, and its family; a machine that has just started may not be known yet."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            return family, where
+        except (OSError, UnicodeError) as error:
+            refuse_unless(
+                time.monotonic() < deadline,
+                f"--coordinator {host}:{port}: no machine of that name was found within {seconds:g} seconds ({error}).",
+            )
+            time.sleep(0.2)
 
 
 def _wait_for(host: str, port: int, seconds: float) -> None:
@@ -194,10 +212,10 @@ def _wait_for(host: str, port: int, seconds: float) -> None:
         left = deadline - time.monotonic()
         try:
             return socket.create_connection((host, port), timeout=max(0.01, min(5, left))).close()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             if left < 0.5:
                 raise InputError(
-                    f"process 0 cannot be reached at --coordinator {host}:{port} ({error.strerror or error}) within "
+                    f"process 0 cannot be reached at --coordinator {host}:{port} ({getattr(error, 'strerror', None) or error}) within "
                     f"{seconds:g} seconds: check the address, and that process 0 is running."
                 ) from None
             time.sleep(0.2)

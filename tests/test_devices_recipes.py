@@ -59,6 +59,6 @@ def test_kubernetes_starts_as_many_as_the_command_line_says():
     assert service["spec"]["clusterIP"] == "None" or service["spec"]["clusterIP"] is None
     pod = spec["template"]["spec"]["containers"][0]
     port = int(re.search(r"--coordinator [\w.-]+:(\d+)", shell(KUBERNETES))[1])
-    assert [p["containerPort"] for p in pod["ports"]] == [port, port + 1]
+    assert [p["containerPort"] for p in pod["ports"]] == [port]
     mounted = {m["name"] for m in pod["volumeMounts"]}
     assert mounted == {v["name"] for v in spec["template"]["spec"]["volumes"]}

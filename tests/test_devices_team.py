@@ -33,7 +33,7 @@ def together(size, act, claims=None):
 
     def come(where, id):
         client, claim = connected(where, id), (claims or {}).get(id, size)
-        teams[id] = Team(client, id, claim, lambda *end: ends[id].append(end))
+        teams[id] = Team(client, id, claim, lambda *end: ends[id].append(end), client.shutdown)
         try:
             results[id] = act(teams[id])
         except InputError as error:
@@ -47,8 +47,8 @@ def together(size, act, claims=None):
             thread.join(60)
         wait_until(lambda: all(a is not None or b for a, b in zip(results, ends, strict=True)))
         for team in reversed(teams):
-            if not team._over:
-                team._over = True
+            if not team._over.is_set():
+                team._over.set()
                 team._client.shutdown()
     return results, ends
 
@@ -95,7 +95,7 @@ def test_who_is_gone_is_named():
     def act(one):
         one.roll_call()
         if one.id == 1:
-            one._over = True
+            one._over.set()
             one._client.shutdown()
             return "gone"
 
@@ -137,6 +137,12 @@ def test_a_second_process_0_is_refused():
 def test_an_address_of_another_machine_is_refused():
     with pytest.raises(InputError, match="it must be an address of this machine"):
         join("192.0.2.77:29400", 0, 2, 1.0, print)  # of a network that is nobody's
+
+
+def test_a_name_that_nobody_has_is_refused():
+    for id in (0, 1):
+        with pytest.raises(InputError, match="within 1 seconds"):
+            join("nobody.invalid:29400", id, 2, 1.0, print)
 
 
 @pytest.mark.parametrize("text", ["nowhere", "host:", ":1", "host:99999", "host:port", "host:²", "host:0"])

@@ -16,7 +16,7 @@ EVERGRAD=${EVERGRAD:-$HOME/evergrad/.venv/bin/evergrad}
 RUNS=${RUNS:-$HOME/runs}
 RUN=$RUNS/${SLURM_JOB_NAME:-evergrad}-${SLURM_JOB_ID}
 
-# Process 0 runs on the first node; its port, and the one above, must be free there.
+# Process 0 runs on the first node and listens at the address of that name; its port must be free there.
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export COORDINATOR="$first:$((20000 + SLURM_JOB_ID % 20000))"
 export EVERGRAD RUN
