@@ -18,6 +18,7 @@ import pytest
 
 from evergrad.files import read_checked, write_checked
 from evergrad.training.folder import open_run
+from evergrad.training.reports import rows
 from evergrad.training.run import load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -174,7 +175,7 @@ def without(path: Path, changes: dict, *names: str) -> None:
 
 
 def reports(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return rows(run / "metrics.jsonl", pytest.fail)
 
 
 def durable_state(run: Path) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Exceptions become one message on stderr and an exit code: 2 bad input, 1 a run that failed, 3 divergence.
+"""Exceptions become one message on stderr and an exit code: 2 bad input, 1 a run that failed, 3 divergence, 141 nobody reads.
 
 In a run of several processes there is 4, another process was lost, and whoever gives up takes the others along.
 """
