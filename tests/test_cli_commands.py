@@ -11,7 +11,19 @@ import pytest
 
 from tests.training_helpers import COPY_OK, TEXT_KTP, environment, evergrad, reports, succeed, write_series
 
-HELPED = ["", "train", "train copy", "train cue", "train text", "train series", "resume", "evaluate", "sample", "compare", "info"]
+HELPED = [
+    "",
+    "train",
+    "train copy",
+    "train cue",
+    "train text",
+    "train series",
+    "resume",
+    "evaluate",
+    "sample",
+    "compare",
+    "info",
+]
 HELPED += ["demo", "lab", "lab noise", "paper", "paper list", "paper run", "paper report"]
 
 
@@ -40,7 +52,17 @@ def example(words):
 
 def test_the_examples_work_one_after_the_other(tmp_path):
     write_series(tmp_path / "rates.csv", rows=200)
-    for words in ("train copy", "train cue", "train text", "train series", "resume", "evaluate", "sample", "export", "info"):
+    for words in (
+        "train copy",
+        "train cue",
+        "train text",
+        "train series",
+        "resume",
+        "evaluate",
+        "sample",
+        "export",
+        "info",
+    ):
         succeed(*example(words), cwd=tmp_path)
     shutil.copytree(tmp_path / "runs" / "copy", tmp_path / "runs" / "other")
     succeed(*example("compare"), cwd=tmp_path)
