@@ -61,8 +61,8 @@ class CopyContest(Contest):
                 f"seed): {every}, {result['reach']}, {result['milliseconds_a_step']:.2f} ms a step."
             )
         yield (
-            f"What lies {HORIZON} steps back and further TBPTT({HORIZON}) cannot assign credit to: strings of {HORIZON} bits "
-            "and more need a longer horizon. Until then rolling TBPTT (stride 1) is the cheaper choice."
+            f"What lies more than {HORIZON} steps back TBPTT with that horizon cannot assign credit to: much longer strings ask "
+            "for a longer one. Up to there rolling TBPTT (stride 1) is the cheaper choice."
         )
 
     def draw(self, results, path: Path):

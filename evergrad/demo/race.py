@@ -70,6 +70,7 @@ def race(contest: Contest, shown: Callable[[list[Racer], int], None]) -> list[Ra
     for seed in range(contest.seeds):
         for racer in racers:
             racer.start(seed)
+        shown(racers, seed)
         for _ in range(contest.steps // contest.chunk):
             for racer in racers:
                 racer.advance()
