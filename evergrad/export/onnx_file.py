@@ -7,7 +7,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
-from evergrad.export.layout import GATES, Layout, from_layout, kind_of, readout_from, to_layout
+from evergrad.export.layout import GATES, Layout, check_weights, from_layout, kind_of, readout_from, to_layout
 from evergrad.files import written_whole
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
@@ -24,6 +24,7 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     """
     onnx = _onnx()
     kind, path = kind_of(model.cell), Path(path)
+    check_weights(model)
     helper, states = onnx.helper, ["h", "c"] if kind == "LSTM" else ["h"]
     tensor = lambda name, a: onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)  # noqa: E731
     info = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)  # noqa: E731

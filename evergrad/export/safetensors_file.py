@@ -6,7 +6,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
-from evergrad.export.layout import from_layout, kind_of, readout_from, to_layout
+from evergrad.export.layout import check_weights, from_layout, kind_of, readout_from, to_layout
 from evergrad.files import written_whole
 
 
@@ -21,6 +21,7 @@ def export_safetensors(model: eg.Model, path: str | Path) -> list[Path]:
     """
     path = Path(path)
     metadata = {"cell": kind_of(model.cell), "readout": type(model.readout).__name__}
+    check_weights(model)
     readout = {"weight": np.asarray(model.readout.weight).T, "bias": np.asarray(model.readout.bias)}
     _write(path, to_layout(model.cell), metadata)
     _write(readout_path(path), readout, metadata)
