@@ -16,7 +16,7 @@ class InputError(ValueError):
 
 
 class DivergedError(ArithmeticError):
-    """A loss became non-finite. `state` and `losses` are those after the call that noticed."""
+    """A loss became non-finite, or a weight. `state` and `losses` are those after the call that noticed."""
 
     def __init__(self, message: str, state: Any, losses: Any):
         super().__init__(message)

@@ -1,12 +1,12 @@
 """The loop over time: one step of all streams, and many of them compiled as one."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evergrad import across, window
 from evergrad.cells.base import output_of
@@ -27,7 +27,7 @@ class State(eqx.Module):
     track: window.Track
     keys: Array  # one a stream, so that draws do not depend on how streams are spread over devices
     time: UInt32[Array, ""]  # steps taken
-    phase: Int[Array, ""]  # steps taken since the last update
+    phase: Int[Array, ""]  # steps taken since the last update; negative as long as none of them had a target
     waiting: Any  # the readout's gradient, summed over the phase, where a stride waits for its end
     waiting_output: Any  # likewise that of the cell's weights through its output, where it has some
 
@@ -78,7 +78,7 @@ def drive(
     position: Any,
     steps: int,
     *,
-    limit: Array | None = None,
+    limit: Array | int | None = None,
     keep: Callable[[Output], Any],
     results: Any = None,
     consume: Callable[[State, Any, Array, Model], Any],
@@ -88,7 +88,8 @@ def drive(
     With a `limit` it stops after so many of them, and the rest of what is kept stays zero.
 
     `consume(state, results, t, gradient)` gets, at the last step t of every stride, the gradient of the mean loss over
-    streams summed over the stride's steps, and returns the new state and results.
+    streams summed over the stride's steps, and returns the new state and results. Where no step of a stride had any
+    target, the weights and the optimiser stay as they were.
 
     A window is folded between inner loops rather than under a condition at every step, so that the influence, the
     largest array there is, is never copied past a condition.
@@ -97,13 +98,13 @@ def drive(
     def step(carry):
         t, state, position, kept, results = carry
         data, position = source.emit(position)
-        state, out, delta, beside = _observe(estimator, state, data)
+        state, out, seen = _observe(estimator, state, data)
         position = source.hear(position, out.losses, state.model)
         kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
         if estimator.stride == 1:
-            state, results = consume(state, results, t, _gradient(estimator, state, delta, beside))
+            state, results = _taught(consume, state, results, t, *_gradient(estimator, state, seen))
         else:
-            state = _wait(state, delta, beside)
+            state = _wait(state, seen)
         return t + 1, state, position, kept, results
 
     def make_room(carry):
@@ -113,9 +114,8 @@ def drive(
 
     def end_stride(carry):
         t, state, position, kept, results = carry
-        delta = state.track.deltas[state.track.count - 1]
-        beside = state.waiting_output, state.waiting
-        state, results = consume(state, results, t - 1, _gradient(estimator, state, delta, beside))
+        waited = _Seen(state.track.deltas[state.track.count - 1], state.waiting_output, state.waiting, state.phase > 0)
+        state, results = _taught(consume, state, results, t - 1, *_gradient(estimator, state, waited))
         return t, stride_anew(state), position, kept, results
 
     def unfinished(carry):
@@ -142,8 +142,8 @@ def take_one(
     if full:
         track = window.make_room(estimator, state.model.cell, state.track, _keys(state))
         state = eqx.tree_at(lambda s: s.track, state, track)
-    state, _, delta, beside = _observe(estimator, state, data)
-    return consume(state, None, jnp.zeros((), jnp.int32), _gradient(estimator, state, delta, beside))[0]
+    state, _, seen = _observe(estimator, state, data)
+    return _taught(consume, state, None, jnp.zeros((), jnp.int32), *_gradient(estimator, state, seen))[0]
 
 
 def stride_anew(state: State) -> State:
@@ -157,10 +157,17 @@ def _no_output(state):
     return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))
 
 
+class _Seen(NamedTuple):
+    """Of the mean loss over streams: dL/dh, and the gradients that do not go through h."""
+
+    delta: Float[Array, "B m"]
+    in_output: Any  # of the weights in the cell's output
+    readout: Any
+    target: Bool[Array, ""]  # whether there was any
+
+
 def _observe(estimator, state, data):
-    """One step: the new state, what came out, and of the mean loss over streams dL/dh and the gradients that do not go
-    through h, of the weights in the cell's output and of the readout.
-    """
+    """One step: the new state, what came out, and what was seen of the loss."""
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     x = encode(cell, data.x)
     hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, data.reset)
@@ -177,33 +184,55 @@ def _observe(estimator, state, data):
 
     trained = hidden, output_weights(cell), readout
     (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
-    delta = through_layers(cell, memory, hidden, delta)
+    gradients = through_layers(cell, memory, hidden, delta), *beside
     changed = hidden, track, state.time + jnp.uint32(1)
-    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, delta, tuple(beside)
+    seen = _Seen(*gradients, jnp.any(data.weight != 0))
+    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, seen
 
 
-def _gradient(estimator, state, delta, beside):
+def _gradient(estimator, state, seen):
+    """And whether there was a target for it."""
     gradient = parameters(state.model)
-    cell = window.gradient(estimator, state.model.cell, state.track, delta)
+    cell = window.gradient(estimator, state.model.cell, state.track, seen.delta)
     if estimator.stride == 1:
-        cell, beside = across.total((cell, beside))
+        cell, seen = _over_lanes(cell, seen)
     else:  # what is beside was summed at every step, so that where a run is cut changes nothing
         cell = across.total(cell)
-    in_output, readout = beside
-    cell = cell if in_output is None else jax.tree.map(jnp.add, cell, in_output)
-    return eqx.tree_at(lambda m: (m.cell, m.readout), gradient, (cell, readout))
+    cell = cell if seen.in_output is None else jax.tree.map(jnp.add, cell, seen.in_output)
+    return eqx.tree_at(lambda m: (m.cell, m.readout), gradient, (cell, seen.readout)), seen.target
 
 
-def _wait(state, delta, beside):
+def _over_lanes(cell, seen):
+    """Of all devices' lanes, by one all-reduce."""
+    flag = jnp.asarray(seen.target, seen.delta.dtype)
+    cell, in_output, readout, flags = across.total((cell, seen.in_output, seen.readout, flag))
+    return cell, _Seen(seen.delta, in_output, readout, flags > 0)
+
+
+def _taught(consume, state, results, t, gradient, target):
+    """What `consume` makes of a gradient. Without any target the weights and the optimiser stay as they are: a momentum
+    would move them, and a rate that falls with the updates would fall.
+    """
+    new, results = consume(state, results, t, gradient)
+    parts = lambda s: (s.model, s.optimiser)  # noqa: E731
+    choose = lambda a, b: jnp.where(target, a, b) if eqx.is_array(a) else a  # noqa: E731
+    chosen = jax.tree.map(choose, parts(new), parts(state))
+    return eqx.tree_at(parts, new, chosen, is_leaf=lambda leaf: leaf is None), results
+
+
+def _wait(state, seen):
+    _, seen = _over_lanes(None, seen)
     waited = state.waiting_output, state.waiting
-    sums = jax.tree.map(jnp.add, waited, across.total(beside))
-    changed = window.note(state.track, delta), state.phase + 1, *sums
+    sums = jax.tree.map(jnp.add, waited, (seen.in_output, seen.readout))
+    steps = jnp.abs(state.phase) + 1
+    phase = jnp.where((state.phase > 0) | seen.target, steps, -steps)
+    changed = window.note(state.track, seen.delta), phase, *sums
     parts = lambda s: (s.track, s.phase, s.waiting_output, s.waiting)  # noqa: E731
     return eqx.tree_at(parts, state, changed, is_leaf=lambda leaf: leaf is None)
 
 
 def _stride_ends(estimator, state):
-    return state.phase == (estimator.stride if estimator.stride > 1 else -1)
+    return jnp.abs(state.phase) == (estimator.stride if estimator.stride > 1 else -1)
 
 
 def _keys(state):

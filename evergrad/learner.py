@@ -14,7 +14,7 @@ from evergrad import across, driver, placing, room
 from evergrad.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
 from evergrad.driver import Output, State
 from evergrad.estimators.base import Estimator
-from evergrad.model import Model, check_data
+from evergrad.model import Model, all_finite, check_data
 from evergrad.parameters import parameters
 from evergrad.tasks.base import Data, Sequence, Source, place_source, spread_axes
 
@@ -23,7 +23,9 @@ class Learner:
     """Trains a model on B streams, step by step, with the gradients of an estimator and any Optax optimiser.
 
     `clip` bounds the norm of the recurrent gradient, the one of the cell; the readout's is left alone. With TBPTT
-    there is one update a stride, with the mean over its steps; with all others one a step.
+    there is one update a stride, with the mean over its steps; with all others one a step. A step (a stride) in which no
+    stream has a target, all weights being 0, updates nothing: weights and optimiser stay as they are, and only the
+    hidden state and the influence go on.
     """
 
     def __init__(
@@ -82,8 +84,8 @@ class Learner:
         The memory of `state` is given away: go on with the one returned.
         """
         data = self._data(state, x, y, reset, weights, lead=(len(state.hidden),))
-        state, out = self._driven(jax.tree.map(lambda a: a[None], data), state)
-        return self._checked(state, jax.tree.map(lambda a: a[0], out))
+        state, out, finite = self._driven(jax.tree.map(lambda a: a[None], data), state)
+        return self._checked(state, jax.tree.map(lambda a: a[0], out), finite)
 
     def run(self, state: State, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> tuple[State, Output]:
         """The same over [T, B, ...], as one compiled loop."""
@@ -113,13 +115,13 @@ class Learner:
         whole_number(room, steps, f"Learner.follow(steps={steps}, room={room})", "room", "the most steps of a call")
         limit, mesh = jnp.asarray(steps, jnp.int32), placing.mesh_of(state)
         if mesh is None:
-            state, position, losses = self._followed((source, room, limit), state, position)
+            state, position, losses, finite = self._followed((source, room, limit), state, position)
         else:
             source, position = place_source(source, position, mesh)
             limit = placing.place(limit, -1, mesh)
-            state, position, losses = self._followed_spread((source, room, limit, mesh), state, position)
+            state, position, losses, finite = self._followed_spread((source, room, limit, mesh), state, position)
         losses = np.asarray(losses)[:steps]
-        self._check_finite(state, losses)
+        self._check_finite(state, losses, finite)
         return state, position, losses
 
     def _data(self, state, x, y, reset, weights, *, lead):
@@ -137,15 +139,15 @@ class Learner:
         if mesh is None:
             return self._compiled(data, state)
         source, _ = place_source(Sequence(data), jnp.zeros((), jnp.int32), mesh)
-        state, losses, predictions = self._compiled_spread((source.data, mesh), state)
-        return state, Output(losses, predictions)
+        state, losses, predictions, finite = self._compiled_spread((source.data, mesh), state)
+        return state, Output(losses, predictions), finite
 
     def _drive(self, data, state):
         first, steps = jnp.zeros((), jnp.int32), len(data.reset)
         state, _, out, _ = driver.drive(
             self.estimator, state, Sequence(data), first, steps, keep=lambda out: out, consume=self._update
         )
-        return state, out
+        return state, out, all_finite(state.model)
 
     def _follow(self, fixed, state, position):
         source, room, steps = fixed
@@ -153,30 +155,30 @@ class Learner:
         state, position, losses, _ = driver.drive(
             self.estimator, state, source, position, room, limit=steps, keep=keep, consume=self._update
         )
-        return state, position, losses
+        return state, position, losses, all_finite(state.model)
 
     def _drive_spread(self, fixed, state):
         data, mesh = fixed
 
         def part(data, state):
-            state, out = self._drive(data, state)
-            return state, across.all_lanes(out.losses, axis=1), out.predictions
+            state, out, finite = self._drive(data, state)
+            return state, across.all_lanes(out.losses, axis=1), out.predictions, finite
 
         streams = 1 if across.LANES in mesh.axis_names else -1
         axes = driver.axes(state, self.estimator, mesh)
-        return placing.spread(part, mesh, (data, state), (placing.along(streams, data), axes), (axes, -1, streams))
+        return placing.spread(part, mesh, (data, state), (placing.along(streams, data), axes), (axes, -1, streams, -1))
 
     def _follow_spread(self, fixed, state, position):
         source, room, limit, mesh = fixed
 
         def part(source, limit, state, position):
-            state, position, losses = self._follow((source, room, limit), state, position)
-            return state, position, across.all_lanes(losses, axis=1)
+            state, position, losses, finite = self._follow((source, room, limit), state, position)
+            return state, position, across.all_lanes(losses, axis=1), finite
 
         state_axes = driver.axes(state, self.estimator, mesh)
         source_axes, position_axes = spread_axes(source, position, mesh)
         given, axes = (source, limit, state, position), (source_axes, -1, state_axes, position_axes)
-        return placing.spread(part, mesh, given, axes, (state_axes, position_axes, -1))
+        return placing.spread(part, mesh, given, axes, (state_axes, position_axes, -1, -1))
 
     def _update(self, state, results, t, gradient):
         gradient = jax.tree.map(lambda a: a / self.estimator.stride, gradient)
@@ -191,17 +193,19 @@ class Learner:
         model = eqx.apply_updates(state.model, updates)
         return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
 
-    def _checked(self, state, out):
-        self._check_finite(state, out.losses)
+    def _checked(self, state, out, finite):
+        self._check_finite(state, out.losses, finite)
         return state, out
 
-    def _check_finite(self, state, losses):
-        if is_traced(losses) or np.isfinite(losses).all():
+    def _check_finite(self, state, losses, finite):
+        """Of the losses, and of the weights that the last update made, which no loss has shown yet."""
+        if is_traced(losses) or (np.isfinite(losses).all() and np.asarray(finite)):
             return
         losses = np.atleast_2d(losses)
-        first = int(np.argmax(~np.isfinite(losses).all(axis=1)))
+        bad = ~np.isfinite(losses).all(axis=1)
+        what, first = ("loss", int(bad.argmax())) if bad.any() else ("weights", len(losses) - 1)
         raise DivergedError(
-            f"the loss became non-finite at step {int(state.time) - len(losses) + first} with {self.estimator!r}. Try a "
+            f"the {what} became non-finite at step {int(state.time) - len(losses) + first} with {self.estimator!r}. Try a "
             f"lower learning rate, clip=1.0 (now {self.clip}), or an estimator with less noise (a larger rank or window).",
             state,
             losses,

@@ -79,6 +79,16 @@ def weight_dtype(tree: Any) -> jnp.dtype:
     return jnp.result_type(*jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
 
 
+@jax.jit
+def _all_finite(arrays):
+    return jnp.stack([jnp.isfinite(a).all() for a in arrays]).all()
+
+
+def all_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether all weights are numbers."""
+    return _all_finite(jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
+
+
 def check_sequence(model: Model, xs: Any, ys: Any, resets: Any, weights: Any):
     """Arrays of [T, B, ...] in the model's dtype, refused with a reason where they do not fit."""
     xs, ys, resets, weights = (_as_array(a) for a in (xs, ys, resets, weights))

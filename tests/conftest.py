@@ -28,6 +28,7 @@ FIRST_CHOICE = {
     "test_exact.py": r"^(?!.*\[(1|25)-softmax-reset).*((rhn|reset-before-gru)\]|[05]-softmax-lstm\]|-\d+\]|missing|wherever)",
     "test_ordinary_events.py": r"^(?!.*(kf-avg|kf-approx|ok-signs|b-ok|truncate|once\[.*-0\]))",
     "test_native.py": r"^(?!.*(float32|rnn-2))",
+    "test_mixing.py": r"^(?!.*whole_runs.*\[(1\.0|1000000\.0|1e-08|.*signs))",
     "test_adapters.py": r"equinox_lstm|flax_gru",
     "test_cli_export.py": r"(?!)",  # one of its steps is among the examples of tests/test_cli_commands.py
     "test_plan.py": r"OK.*window=16",

@@ -86,6 +86,21 @@ def followed(source, devices):
     return {"losses": np.concatenate(losses)} | flat((state, position))
 
 
+def some_targets(name, devices):
+    """60 steps: in blocks of five, no stream has a target in some and one of them in others."""
+    teacher, n = learner(ESTIMATORS[name], model()), int(devices)
+    state = teacher.init(batch=BATCH, key=jax.random.key(2), **({} if n == 1 else {"mesh": mesh(n)}))
+    xs, ys, resets = streams(60)
+    weights = np.zeros((60, BATCH))
+    if name == "tbptt":
+        weights[np.arange(2, 60, 5), np.arange(12) % BATCH] = 1
+    else:
+        weights[np.arange(0, 60, 2), np.arange(30) % BATCH] = 1
+    state, _ = teacher.run(state, xs, ys, resets, weights=weights)
+    state, out = teacher.run(state, xs[:20], ys[:20], resets[:20], weights=np.zeros((20, BATCH)))
+    return {"losses": np.asarray(out.losses)} | flat(state)
+
+
 def lanes(name, devices):
     return learned(ESTIMATORS[name], int(devices))
 
@@ -129,7 +144,7 @@ def refused(batch, shard):
         return {"message": np.array(str(error))}
 
 
-SCENES = {each.__name__: each for each in (lanes, influence, task, program, refused)}
+SCENES = {each.__name__: each for each in (lanes, some_targets, influence, task, program, refused)}
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 4)

@@ -85,9 +85,9 @@ def poisoned(job):
     return progress
 
 
-def test_a_non_finite_loss_stops_the_run_and_says_what_is_known(tmp_path):
+def test_non_finite_weights_stop_the_run_and_say_what_is_known(tmp_path):
     job = job_of("ktp")
-    with pytest.raises(Diverged, match=r"the loss became non-finite at step \d+ with KTP\(rank=2") as stopped:
+    with pytest.raises(Diverged, match=r"the weights became non-finite at step 5 with KTP\(rank=2") as stopped:
         run(job, tmp_path / "run", poisoned(job))
     for part in ("norms: influence", "gradient", "--learning-rate", "reset-influence"):
         assert part in str(stopped.value)

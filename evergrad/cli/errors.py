@@ -79,10 +79,12 @@ def _hush_orbax() -> None:
 
 def _exit_code(error: Exception) -> int | None:
     from evergrad.checkpoint import CheckpointError
+    from evergrad.checks import DivergedError
     from evergrad.paper.runner import FailedRun
     from evergrad.training.divergence import Diverged
 
-    return 1 if isinstance(error, CheckpointError | FailedRun) else 3 if isinstance(error, Diverged) else None
+    failed, diverged = (isinstance(error, kinds) for kinds in (CheckpointError | FailedRun, Diverged | DivergedError))
+    return 1 if failed else 3 if diverged else None
 
 
 def warn(message: str) -> None:

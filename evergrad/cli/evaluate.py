@@ -30,4 +30,4 @@ def evaluate(
         from evergrad.training.evaluation import evaluate
         from evergrad.training.folder import open_run
 
-        print(json.dumps(evaluate(open_run(run), data, steps=steps)))
+        print(json.dumps(evaluate(open_run(run), data, steps=steps), allow_nan=False))

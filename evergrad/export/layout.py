@@ -16,6 +16,7 @@ import numpy as np
 import evergrad as eg
 from evergrad.cells.base import KroneckerCell
 from evergrad.checks import refuse_unless
+from evergrad.model import all_finite
 from evergrad.printable import printable
 
 KINDS = {"RNN": eg.RNN, "LSTM": eg.LSTM, "GRU": eg.GRU}
@@ -36,6 +37,15 @@ def kind_of(cell: eg.Cell) -> str:
         f"a {type(cell).__name__} cannot be exported: ONNX and PyTorch know RNN, LSTM and GRU. Train one of these.",
     )
     return kinds[0]
+
+
+def check_weights(model: eg.Model) -> None:
+    """Refuses, before anything is written, what no other framework could use either."""
+    refuse_unless(
+        bool(all_finite(model)),
+        "some of the model's weights are NaN or infinite: it has diverged, and there is nothing to export. Train anew with a "
+        "lower learning rate.",
+    )
 
 
 def layers_of(cell: eg.Cell) -> list[KroneckerCell]:

@@ -7,7 +7,17 @@ import numpy as np
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
-from evergrad.export.layout import GATES, Layout, kind_of, layer_from, layer_layout, layers_of, readout_from, stacked
+from evergrad.export.layout import (
+    GATES,
+    Layout,
+    check_weights,
+    kind_of,
+    layer_from,
+    layer_layout,
+    layers_of,
+    readout_from,
+    stacked,
+)
 from evergrad.files import written_whole
 from evergrad.printable import first_line
 
@@ -25,6 +35,7 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     """
     onnx = _onnx()
     layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
+    check_weights(model)
     tensor = lambda name, a: onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)  # noqa: E731
     info = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)  # noqa: E731
     inputs, outputs = model.cell.inputs, len(model.readout.bias)

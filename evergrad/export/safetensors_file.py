@@ -6,7 +6,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
-from evergrad.export.layout import FLOATS, from_layout, kind_of, layers_of, readout_from, to_layout
+from evergrad.export.layout import FLOATS, check_weights, from_layout, kind_of, layers_of, readout_from, to_layout
 from evergrad.files import written_whole
 from evergrad.printable import first_line, printable
 
@@ -22,6 +22,7 @@ def export_safetensors(model: eg.Model, path: str | Path) -> list[Path]:
     """
     path = Path(path)
     metadata = {"cell": kind_of(layers_of(model.cell)[0]), "readout": type(model.readout).__name__}
+    check_weights(model)
     readout = {"weight": np.asarray(model.readout.weight).T, "bias": np.asarray(model.readout.bias)}
     _write(path, to_layout(model.cell), metadata)
     _write(readout_path(path), readout, metadata)

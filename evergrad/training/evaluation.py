@@ -1,6 +1,7 @@
 """What a trained model is worth, its weights held fixed."""
 
 import dataclasses
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from evergrad.model import Model
 from evergrad.printable import printable_lines
 from evergrad.tasks.reading import Text, encode, read_text
 from evergrad.tasks.text import bits_per_symbol, sample
+from evergrad.training.divergence import Diverged
 from evergrad.training.folder import Folder
 from evergrad.training.loop import most_steps
 from evergrad.training.run import load
@@ -28,6 +30,17 @@ def _complain(text: str) -> None:
 
 
 def evaluate(folder: Folder, data: Path | None, *, steps: int) -> dict[str, Any]:
+    result = _evaluated(folder, data, steps)
+    bad = [name for name, value in result.items() if isinstance(value, float) and not math.isfinite(value)]
+    if bad:
+        raise Diverged(
+            f"{bad[0]} is {result[bad[0]]}: the weights of {folder.path} are so large that this run has diverged. Train anew "
+            f"with a lower --learning-rate (it was {folder.settings.learning_rate:g})."
+        )
+    return result
+
+
+def _evaluated(folder, data, steps):
     job, progress = load(folder, _complain, with_data=data is None)
     result = {"step": progress.step}
     model, task = progress.state.model, job.task

@@ -1,6 +1,7 @@
 """The training loop: compiled steps in calls of about two seconds, and between them reports and checkpoints."""
 
 import dataclasses
+import math
 import signal
 import time
 from typing import Any
@@ -183,6 +184,9 @@ class Loop:
             raise DivergedError(f"the loss exploded to {figures['loss']:.3g} {task.unit}", now.state, None)
         norm = divergence.influence_norm(now.state)
         row = {"step": now.step, **figures, **self._validated()}
+        bad = [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
+        if bad:
+            raise DivergedError(f"{bad[0]} became {row[bad[0]]}", now.state, None)
         row |= {"influence_norm": norm, "influence_resets": now.influence_resets}
         speed, last = self._speed(), self.metrics.last
         self.metrics.report(row, speed)
@@ -264,4 +268,6 @@ def _what_happened(error):
     if error.losses is None:
         return str(error), time
     bad = ~np.isfinite(error.losses).all(axis=1)
+    if not bad.any():
+        return "the weights became non-finite", time - 1
     return "the loss became non-finite", time - len(bad) + int(bad.argmax())

@@ -14,10 +14,12 @@ from rich.console import Console
 import evergrad
 from evergrad.checkpoint import Checkpoints
 from evergrad.checks import refuse_unless
+from evergrad.model import all_finite
 from evergrad.room import ran_out
 from evergrad.team import ALONE, Alone, Team
 from evergrad.training.build import Job, make_job, takes_kernels
 from evergrad.training.display import Display
+from evergrad.training.divergence import Diverged
 from evergrad.training.folder import Folder, check_free, check_unchanged, create, open_run
 from evergrad.training.loop import Loop, Progress, begin, check_notes, form
 from evergrad.training.machine_options import Machines
@@ -110,7 +112,13 @@ def _restored(job: Job, checkpoints: Checkpoints, complain) -> Progress | None:
     if found is None:
         return None
     arrays, notes = found
-    return Progress(**arrays, **notes)
+    progress = Progress(**arrays, **notes)
+    if not all_finite(progress.state.model):
+        raise Diverged(
+            f"the weights of the checkpoint at step {progress.step:,} are not all finite: this run has diverged. Train anew "
+            f"with a lower --learning-rate (it was {job.settings.learning_rate:g})."
+        )
+    return progress
 
 
 def _agree(team: Alone | Team, machines: Machines | None, job: Job) -> None:
