@@ -201,8 +201,9 @@ def directions(
     float64, are themselves rounding: 10⁻¹⁵ of the largest.
     """
     q, r = jnp.linalg.qr(vectors.T)
-    # many factorisations that need not wait for each other can make XLA's CPU runtime hang, so this one waits
-    root = _square_root(gram + 0 * r[0, 0])
+    # Each of these factorisations waits for threads of XLA's pool while it holds one, so that two at a time can wait for each
+    # other for good. They are made to follow each other: q is the last that the first one gives.
+    root = _square_root(gram + 0 * q[0, 0])
     x, _, _ = jnp.linalg.svd(r @ root, full_matrices=False)
     left, right = q @ x, x.T @ r
     sign = _orientation(left)
