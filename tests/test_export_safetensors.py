@@ -119,9 +119,10 @@ def test_a_file_without_readout_or_cut_short_is_refused(tmp_path):
 
 
 def test_weights_that_are_not_numbers_are_refused(tmp_path):
-    model = make(eg.RNN)
-    spoilt = eqx.tree_at(lambda m: m.cell.weight, model, model.cell.weight.at[0, 0].set(np.nan))
-    file, _ = export_safetensors(spoilt, tmp_path / "m.safetensors")
+    file, _ = export_safetensors(make(eg.RNN), tmp_path / "m.safetensors")
+    tensors = load_file(file)
+    tensors["weight_ih_l0"][0, 0] = np.nan
+    save_file(tensors, file)
     with pytest.raises(eg.InputError, match="NaN or infinite"):
         import_safetensors(file)
 

@@ -108,3 +108,62 @@ def test_rank_one_in_float32_keeps_its_type():
     cell = cast(make_cell("rhn"), jnp.float32)
     carried = jax.eval_shape(eg.OK(rank=1).init, cell)
     assert all(a.dtype == jnp.float32 for a in carried)
+
+
+FACTORISATIONS = {"qr", "cholesky", "svd", "eigh", "lu"}
+
+
+def waits(jaxpr, given, seen):
+    """For every output the factorisations that it waits for; `seen` gets what each factorisation waits for, in order."""
+    known = dict(zip(jaxpr.invars, given, strict=True))
+    look = lambda v: known.get(v, frozenset()) if not hasattr(v, "val") else frozenset()  # noqa: E731
+    for eqn in jaxpr.eqns:
+        before = [look(v) for v in eqn.invars]
+        inner = eqn.params.get("jaxpr") or eqn.params.get("call") or eqn.params.get("call_jaxpr")
+        if inner is not None and eqn.primitive.name not in ("scan", "while"):
+            out = waits(getattr(inner, "jaxpr", inner), before[-len(getattr(inner, "jaxpr", inner).invars) :], seen)
+        else:
+            every = frozenset().union(*before)
+            if eqn.primitive.name in FACTORISATIONS:
+                seen.append(every)
+                every = every | {len(seen) - 1}
+            out = [every] * len(eqn.outvars)
+            if eqn.primitive.name == "qr":  # whose R is there while Q is still being made
+                out[1] = seen[-1]
+        known.update(zip(eqn.outvars, out, strict=True))
+    return [look(v) for v in jaxpr.outvars]
+
+
+def chained(function, *given):
+    """How many factorisations there are, and whether each waits for all before it."""
+    jaxpr, seen = jax.make_jaxpr(function)(*given).jaxpr, []
+    waits(jaxpr, [frozenset()] * len(jaxpr.invars), seen)
+    return len(seen), all(every == frozenset(range(i)) for i, every in enumerate(seen))
+
+
+def test_no_factorisation_runs_beside_another():
+    """Two that wait for threads of XLA's pool at the same time can wait for each other for good."""
+    from evergrad.estimators.ok import directions
+
+    vectors, gram = jnp.ones((6, 9)), jnp.eye(6)
+    count, in_a_row = chained(directions, vectors, gram)
+    assert count == 3
+    assert in_a_row
+    beside = lambda v, g: (jnp.linalg.qr(v.T), jnp.linalg.cholesky(g))  # noqa: E731
+    assert not chained(beside, vectors, gram)[1]
+
+
+def test_the_maps_of_a_network_are_factorised_one_after_the_other():
+    from evergrad.blocks import block
+    from evergrad.linearize import initial_state, linearize
+    from evergrad.parameters import repeated
+    from tests.networks import NETWORKS
+
+    cell = NETWORKS["encoder_gru_norm_lstm"]()
+    estimator = eg.OK(rank=2, window=0)
+    _, memory = linearize(cell, initial_state(cell), jnp.ones(cell.inputs), jnp.zeros((), bool))
+    memories, cells = jax.tree.map(lambda a: a[None], memory), repeated(cell, 1)
+    fold = lambda carried, key: estimator.fold(carried, cells, memories, key)  # noqa: E731
+    count, in_a_row = chained(fold, estimator.init(cell), jax.random.key(0))
+    assert count == 3 * len(block(cells, memories).terms)
+    assert in_a_row
