@@ -76,7 +76,9 @@ def _shared_out(a, b, c):
 
 def train(steps: int, report: int) -> None:
     """As `evergrad paper run fig4` trains KTP-16."""
-    settings = resolve("copy", {"batch": 256, "estimator": "ktp", "rank": 16, "learning_rate": RELEASED_RATE} | PAPERS_START)
+    settings = resolve(
+        "copy", {"batch": 256, "estimator": "ktp", "rank": 16, "learning_rate": RELEASED_RATE} | PAPERS_START
+    )
     job = make_job(settings)
     learner = eg.Learner(job.learner.model, SharedKTP(rank=16), make_optimiser(job.settings), clip=settings.clip)
     state, position = dataclasses.replace(job, learner=learner).start()

@@ -3,7 +3,6 @@
 import json
 import struct
 
-import equinox as eqx
 import jax
 import numpy as np
 import pytest
