@@ -104,6 +104,28 @@ def test_what_is_no_cell_is_refused():
         eg.from_flax(nnx.Dropout(0.5))
 
 
-def test_the_kronecker_family_says_why_not():
-    with pytest.raises(eg.InputError, match="Use RTRL, UORO or TBPTT"):
-        eg.OK(rank=2).check(equinox_gru(jax.random.key(0)))
+@pytest.mark.parametrize(("make", "ours"), [(equinox_lstm, eg.LSTM), (equinox_gru, eg.GRU), (flax_lstm, eg.LSTM)])
+def test_what_is_one_of_ours_becomes_one(make, ours):
+    assert type(make(jax.random.key(0))) is ours
+
+
+def test_what_became_one_of_ours_goes_back():
+    key = jax.random.key(0)
+    for module in (eqx.nn.LSTMCell(INPUTS, UNITS, key=key), eqx.nn.GRUCell(INPUTS, UNITS, key=key)):
+        assert eqx.tree_equal(eg.to_equinox(eg.from_equinox(module)), module)
+    module, x, zero = nnx.LSTMCell(INPUTS, UNITS, rngs=nnx.Rngs(0)), jnp.ones(INPUTS, jnp.float32), jnp.zeros(UNITS)
+    zero = zero.astype(jnp.float32)
+    back = eg.to_flax(eg.from_flax(module))
+    np.testing.assert_allclose(back((zero, zero), x)[1], module((zero, zero), x)[1], rtol=1e-6)
+    with pytest.raises(eg.InputError, match="Equinox has an LSTM and a GRU"):
+        eg.to_equinox(eg.RNN(2, 3, key=key))
+    with pytest.raises(eg.InputError, match="only the LSTM is one of Flax's"):
+        eg.to_flax(eg.RNN(2, 3, key=key))
+
+
+@pytest.mark.parametrize("make", [equinox_gru, flax_gru], ids=["converted", "as it is"])
+def test_the_kronecker_family_trains_them(make, data):
+    """With room for every step it is exact."""
+    model = cast(eg.Model(make(jax.random.key(0)), eg.Linear(UNITS, 2, key=jax.random.key(1))), jnp.float64)
+    _, gradients = eg.gradients(model, eg.OK(rank=2, window=STEPS), *data, key=jax.random.key(3))
+    assert_close(jax.tree.map(lambda a: a.sum(0), gradients), reference(model, *data), 1e-10)

@@ -91,9 +91,6 @@ def learner(model=None, estimator=None, optimiser=None, **settings):
         (eg.OK(rank=9), "rhn", r"OK\(rank=9\).*3 units, 7 regressors.*RTRL\(\).*below 7"),
         (eg.KTP(rank=4), "rhn", "rank 3 at most"),
         (eg.KF(diagonal_rank=3), "rhn", "nothing is approximated"),
-        (eg.OK(rank=2), "reset-before-gru", r"linear in \(x, r·h\).*Use RTRL, UORO or TBPTT"),
-        (eg.KF(), "reset-before-gru", "Use RTRL, UORO or TBPTT"),
-        (eg.KTP(rank=2), "reset-before-gru", "Use RTRL, UORO or TBPTT"),
     ],
 )
 def test_an_estimator_refuses_a_cell(estimator, cell, match):

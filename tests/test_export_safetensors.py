@@ -93,7 +93,7 @@ def test_the_ending_says_which(tmp_path):
     [
         ({"weight": (2, 2)}, "has no weight_hh_l0 and no weight_ih_l0"),
         ({"weight_ih_l0": (5, 1), "weight_hh_l0": (5, 2)}, "are those of no RNN, LSTM or GRU"),
-        ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "weight_ih_l1": (2, 2)}, "one layer, one direction"),
+        ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "weight_ih_l1": (2, 2)}, "weight_hh_l1"),
         ({"weight_ih_l0": (8, 1), "weight_hh_l0": (8, 2), "weight_hr_l0": (1, 2)}, "no projection"),
         ({"weight_ih_l0": (2,), "weight_hh_l0": (2, 2)}, "are no matrices"),
         ({"weight_ih_l0": (2, 1), "weight_hh_l0": (2, 2), "bias_hh_l0": (3,)}, r"bias_hh_l0 \[3\] is not \[2\]"),

@@ -91,6 +91,7 @@ def layer_layout(cell: KroneckerCell) -> Layout:
 
 def from_layout(layout: Layout, source: str) -> eg.Cell:
     """A cell, or a stack of them. `source` is where it came from, for errors."""
+    _check_there(layout, ("weight_ih_l0", "weight_hh_l0"), source)
     count = 1
     while f"weight_ih_l{count}" in layout:
         count += 1
@@ -101,6 +102,11 @@ def from_layout(layout: Layout, source: str) -> eg.Cell:
         f"{source} has {printable(', '.join(further))}: layers follow each other here, have one direction and no projection.",
     )
     return stacked([layer_from(layout, source, number) for number in range(count)], source)
+
+
+def _check_there(layout: Layout, names: tuple[str, ...], source: str) -> None:
+    missing = sorted({*names} - layout.keys())
+    refuse_unless(not missing, f"{source} has no {' and no '.join(missing)}: it holds no PyTorch RNN, LSTM or GRU.")
 
 
 def stacked(layers: list[KroneckerCell], source: str) -> eg.Cell:
@@ -117,8 +123,7 @@ def stacked(layers: list[KroneckerCell], source: str) -> eg.Cell:
 def layer_from(layout: Layout, source: str, number: int = 0) -> KroneckerCell:
     """One layer, a cell of the kind that the number of gates says."""
     ih, hh, *_ = names = [f"{name}_l{number}" for name in NAMES]
-    missing = sorted({ih, hh} - layout.keys())
-    refuse_unless(not missing, f"{source} has no {' and no '.join(missing)}: it holds no PyTorch RNN, LSTM or GRU.")
+    _check_there(layout, (ih, hh), source)
     layout = {name: as_numbers(layout[name], name, source) for name in names if name in layout}
     x, h = layout[ih], layout[hh]
     refuse_unless(
