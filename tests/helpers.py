@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import evergrad as eg
 
@@ -62,6 +63,16 @@ ESTIMATORS = {
     "b-ok": eg.OK(rank=2, window=0, mix="truncate"),
     "ktp": eg.KTP(rank=2),
 }
+
+
+def crossed(cases, first, ids=None):
+    """Parameters of a crossed test: `make test` runs those for which first(case) holds, `make test-slow` the others too."""
+
+    def parameter(*values):
+        marks = () if first(*values) else pytest.mark.slow
+        return pytest.param(*values, marks=marks, id=None if ids is None else ids(*values))
+
+    return [parameter(*(case if isinstance(case, tuple) else (case,))) for case in cases]
 
 
 def fits(estimator, cell_name):

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 import evergrad as eg
-from tests.helpers import cast
+from tests.helpers import cast, crossed
 
 INPUTS, UNITS, STEPS, STREAMS = 2, 3, 6, 2
 
@@ -37,7 +37,7 @@ def flax_gru(key):
 CELLS = [equinox_lstm, equinox_gru, flax_lstm, flax_optimised_lstm, flax_gru]
 
 
-@pytest.fixture(params=CELLS, ids=lambda make: make.__name__)
+@pytest.fixture(params=crossed(CELLS, lambda make: make in (equinox_lstm, flax_gru), lambda make: make.__name__))
 def model(request):
     model = eg.Model(request.param(jax.random.key(0)), eg.Linear(UNITS, 2, key=jax.random.key(1), initial="fan_in"))
     return cast(model, jnp.float64)

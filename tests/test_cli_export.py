@@ -32,6 +32,7 @@ def weights(run):
     return [np.asarray(a) for a in (model.cell.weight, model.readout.weight, model.readout.bias)]
 
 
+@pytest.mark.slow  # one of its steps is among the examples of tests/test_cli_commands.py
 @pytest.mark.parametrize("kind", ["onnx", "safetensors"])
 def test_a_model_goes_out_and_comes_in_to_learn_on(trained, kind, tmp_path):
     run, data = trained

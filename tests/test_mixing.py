@@ -15,7 +15,7 @@ import evergrad as eg
 from evergrad import low_rank
 from evergrad.double import doubled, in_double, packed
 from evergrad.estimators import ok
-from tests.helpers import with_window
+from tests.helpers import crossed, with_window
 from tests.test_unbiased import carried_influence
 
 
@@ -146,7 +146,10 @@ CASES = [(s, w, "sampling") for s in (1.0, 1e6, 1e8, 1e-7, 1e-8) for w in (0, 8)
 ]
 
 
-@pytest.mark.parametrize(("scale", "window", "mix"), CASES)
+@pytest.mark.parametrize(
+    ("scale", "window", "mix"),
+    crossed(CASES, lambda scale, window, mix: scale in (1e8, 1e-7) and mix == "sampling"),
+)
 def test_whole_runs_are_unbiased_whatever_the_scale_of_an_input(scale, window, mix):
     """48 steps at rank 4, of the scaled input's row and of all others: the projection on RTRL's is within 4.5 standard
     errors of it, each of which is below 1 %, and the whole mean within what its own noise explains.

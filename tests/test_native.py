@@ -48,9 +48,9 @@ def carried_and_memories(cell, estimator, streams, steps):
     [
         ("rhn", 1, "float64"),
         ("rhn", 5, "float64"),
-        ("rhn", 5, "float32"),
+        pytest.param("rhn", 5, "float32", marks=pytest.mark.slow),
         ("lstm", 4, "float64"),
-        ("rnn", 2, "float64"),
+        pytest.param("rnn", 2, "float64", marks=pytest.mark.slow),
     ],
 )
 def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):

@@ -12,11 +12,17 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "check"),
-    [(name, check) for name, model in MODELS.items() for check in checks.yield_checks(model)],
-    ids=lambda v: v if isinstance(v, str) else v.__name__,
-)
+def all_checks():
+    """Of the data sets that a check is made with, the first in `make test`."""
+    for name, model in MODELS.items():
+        found = list(checks.yield_checks(model))
+        names = [check.__name__ for check in found]
+        for i, check in enumerate(found):
+            marks = pytest.mark.slow if names[i] in names[:i] else ()
+            yield pytest.param(name, check, marks=marks, id=f"{name}-{names[i]}")
+
+
+@pytest.mark.parametrize(("name", "check"), list(all_checks()))
 def test_rivers_checks_pass(name, check):
     assert not MODELS[name]._unit_test_skips(), "nothing is left out"
     check(MODELS[name].clone())
