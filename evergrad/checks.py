@@ -33,7 +33,7 @@ def whole_number(value: Any, at_least: int, call: str, name: str, why: str) -> N
     """Refuses anything but an int >= at_least that an array could have as a size. `call` is the call as written."""
     is_int = isinstance(value, int | np.integer) and not isinstance(value, bool)
     refuse_unless(is_int and bool(value >= at_least), f"`{call}`: {name} must be a whole number >= {at_least}, {why}.")
-    refuse_unless(value < 2**63, f"`{call}`: {name} must be below 2^63.")
+    refuse_unless(bool(value < 2**63), f"`{call}`: {name} must be below 2^63.")
 
 
 def require_key(key: Any, call: str) -> jax.Array:

@@ -246,14 +246,15 @@ class Program:
         return np.concatenate([np.arange(ends[i], ends[i + 1]) for i in parts] or [np.arange(0)])
 
     def unused_in_output(self, cell: Cell) -> list[str]:
-        """Of the parameters that a step does not look at, those that the output does not look at either."""
+        """Of the parameters that a step does not look at, those that neither the output nor the start looks at."""
         if not self.maps.unused:
             return []
         trained, others, static = _parted(cell)
         state, x = jax.eval_shape(cell.initial), jax.ShapeDtypeStruct((cell.inputs,), jnp.float32)
 
         def seen(trained, state, x):
-            return output_of(eqx.combine(trained, others, static), state, x)
+            cell = eqx.combine(trained, others, static)
+            return output_of(cell, state, x), cell.initial()
 
         jaxpr = jax.make_jaxpr(seen)(trained, state, x).jaxpr
         marks = [frozenset([i]) for i in range(len(jaxpr.invars))]

@@ -32,6 +32,7 @@ def pytest_unconfigure(config):
 
 
 def pytest_runtest_setup(item):
+    jax.config.update("jax_enable_x64", True)  # a run inside a test sets it as the run wants it
     jax.config.update("jax_disable_most_optimizations", item.path.name not in OPTIMISED)
 
 

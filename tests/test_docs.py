@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 import optax
@@ -27,14 +28,15 @@ def test_the_ten_lines_of_the_readme(capsys):
     assert len(capsys.readouterr().out.split()) == 3
 
 
-@pytest.mark.parametrize("index", range(2))
-def test_the_cells_of_the_docs(index):
-    one, two = blocks("docs/extending-a-cell.md")
+@pytest.mark.parametrize("name", ["Leaky", "MGU", "Mine"])
+def test_the_cells_of_the_docs(name):
     names = {}
-    exec(one, names)
-    exec(two, names)
-    kind = names[("Leaky", "MGU")[index]]
-    model = eg.Model(kind(3, 6, key=jax.random.key(0)), eg.Softmax(6, 3, key=jax.random.key(1)))
+    for block in blocks("docs/extending-a-cell.md"):
+        exec(block, names)
+    key = jax.random.key(0)
+    own = (eqx.nn.Linear(6, 6, key=key), 0.5 * jax.random.normal(key, (9, 6)))
+    cell = names[name](3, 6, *own) if name == "Mine" else names[name](3, 6, key=key)
+    model = eg.Model(cell, eg.Softmax(6, 3, key=jax.random.key(1)))
     learner = eg.Learner(model, eg.OK(rank=2, window=2), optax.adam(1e-2))
     xs = np.tile(np.arange(200)[:, None] % 3, (1, 2))
     _, out = learner.run(learner.init(batch=2, key=jax.random.key(2)), xs[:-1], xs[1:])
@@ -61,3 +63,12 @@ def test_links_lead_somewhere():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_stack_of_the_docs():
+    """With its encoder and layer norm, and what a layerwise scheme would drop of it."""
+    stack, measure = blocks("docs/networks.md")
+    names = {}
+    exec(stack, names)
+    rng = np.random.default_rng(0)
+    exec(measure, names | {"xs": rng.integers(0, 50, (6, 2)), "ys": rng.integers(0, 50, (6, 2))})

@@ -1,7 +1,6 @@
 """How runs start and how their rate goes on, what runs from before that do, and what is said when nothing is learned."""
 
 import dataclasses
-import json
 import math
 import shutil
 
@@ -20,7 +19,12 @@ from evergrad.training.folder import open_run
 from evergrad.training.resolve import resolve
 from evergrad.training.settings import SCHEDULES, fields
 from tests.test_cli_runs import refused, succeed
-from tests.training_helpers import as_on_the_command_line, assert_same_result  # noqa: F401
+from tests.training_helpers import (
+    as_older_versions_did,
+    as_on_the_command_line,  # noqa: F401
+    assert_same_result,
+    change_settings,
+)
 
 TINY = {"units": 6, "batch": 2, "estimator": "tbptt", "horizon": 3, "stride": 1}
 WORDS = ("--units", 6, "--batch", 2, "--estimator", "tbptt", "--horizon", 3, "--stride", 1, "--report", 20)
@@ -104,10 +108,9 @@ def test_a_run_from_before_is_resumed_with_what_it_was_made_with(tmp_path):
     succeed(*words, "--checkpoint-every", 20, "--out", tmp_path / "whole")
     for step in (40, 0):
         old = shutil.copytree(tmp_path / "whole", tmp_path / f"old{step}")
-        document = json.loads((old / "settings.json").read_text())
-        for name in ("initial", "schedule", "gap", "gap_to", "resets"):
-            del document["settings"][name]
-        (old / "settings.json").write_text(json.dumps(document))
+        for name in ("initial", "schedule", "gap", "gap_to", "resets", "layers", "depth"):
+            change_settings(old, lambda document, name=name: document["settings"].pop(name))
+        as_older_versions_did(old)
         assert open_run(old).settings.initial is None
         interrupted(old, step)
         succeed("resume", old)

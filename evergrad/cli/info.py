@@ -24,7 +24,7 @@ def info(run: Run) -> None:
         folder = open_run(run)
         last = next(iter(rows(folder.metrics, warn)[-1:]), {})
         saved = Checkpoints(folder.checkpoints, read_only=True).steps() if folder.checkpoints.is_dir() else []
-        table = Table(title=Text(printable(str(run))), show_header=False)
+        table = Table(show_header=False)
         table.add_row("state", "running" if folder.is_locked() else "not running")
         table.add_row("steps", f"{last.get('step', 0):,} reported of {folder.settings.steps:,}")
         table.add_row("checkpoints", ", ".join(f"{step:,}" for step in saved) or "none yet")
@@ -36,7 +36,11 @@ def info(run: Run) -> None:
                 table.add_row(name, Text(printable(_shown(value))))
         for place, digest in folder.fingerprints.items():
             table.add_row(Text(printable(place)), f"sha256 {digest[:16]}…")
-        Console().print(table)
+        console = Console()
+        console.print(
+            Text(printable(str(run))), soft_wrap=True
+        )  # a title would be broken into lines of the table's width
+        console.print(table)
 
 
 def _shown(value) -> str:

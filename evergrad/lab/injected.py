@@ -15,9 +15,10 @@ from jaxtyping import Array, Float
 
 from evergrad.estimators import KF, OK, Estimator
 from evergrad.lab.noise import drive, inner, start
-from evergrad.linearize import Memory, initial_state, linearize, pullback, repeated, transition
+from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
 from evergrad.low_rank import inclusion
 from evergrad.model import Model, encode, weight_dtype
+from evergrad.parameters import repeated
 from evergrad.tasks.base import Data
 
 DRAWS = 256  # with sampling the noise is rare and large, so fewer may miss it

@@ -62,8 +62,9 @@ class StreamLearner(abc.ABC):
                 f"{name}({what}={given}) must be a number above 0.",
             )
         if seed is not None:
+            large = isinstance(seed, numbers.Integral) and int(seed) >= SEEDS
+            refuse_unless(not large, f"{name}(seed={seed}) is too large: choose one below 2**62.")
             whole_number(seed, 0, f"{name}(seed={seed})", "seed", "or None for another one every time")
-            refuse_unless(int(seed) < SEEDS, f"{name}(seed={seed}) is too large: choose one below 2**62.")
         self.units, self.cell, self.estimator, self.optimiser = units, cell, estimator, optimiser
         self.learning_rate, self.clip, self.seed, self.layers = learning_rate, clip, seed, layers
         self._slots = Slots()
