@@ -152,7 +152,7 @@ ODD = {
     "nothing": (as_type("F32", [0, 0]), "cut short or no safetensors file"),
     "a key": (
         lambda header: header.update({"bias\x1b\n": header.pop("bias_hh_l0")}),
-        r"has bias\\x1b\\n: cells have one layer",
+        r"has bias\\x1b\\n: layers follow each other here",
     ),
     "metadata": (lambda header: header["__metadata__"].update(readout="\x1b[31m"), r'readout="\\x1b\[31m"'),
 }

@@ -2,6 +2,7 @@
 
 import io
 import os
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -86,7 +87,8 @@ def test_names_of_files_and_folders(tmp_path):
 def test_what_is_shown_of_a_run(tmp_path, monkeypatch):
     """Its folder is called `[/]`, which would end a colour of rich's, and its data have a name with an escape sequence."""
     monkeypatch.setattr(running, "_go", lambda *args, **kwargs: None)
-    data, run = tmp_path / "\x1b[31m.csv", tmp_path / "[" / "]"
+    monkeypatch.chdir(tmp_path)  # a long path would be broken into lines
+    data, run = Path("\x1b[31m.csv"), Path("[/]")
     data.write_bytes(b"a\n1\n2\n4\n8\n")
     given = ["train", "series", "--data", str(data), "--units", "3", "--rank", "2", "--out", str(run)]
     done = CliRunner().invoke(app, given)

@@ -112,7 +112,7 @@ def measure(
 def _check_room(model, estimators, steps, batch, repetitions):
     """The states of all repetitions, a piece of exact gradients, the numbers that are kept, and one step's scratch."""
     reference, key, item = exact(model, steps, batch), jax.random.key(0), jnp.result_type(float).itemsize
-    size = sum(a.size for a in jax.tree.leaves(_weights(model.cell)))
+    size = sum(a.size for a in jax.tree.leaves(parameters(model.cell)))
     needed, scratches = item * min(steps * size, max(size, _PIECE)), []
     for estimator in (reference, *estimators.values()):
         draws = 1 if estimator is reference else _draws(estimator, repetitions)
