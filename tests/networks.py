@@ -113,23 +113,3 @@ NETWORKS = {
         foreign_module,
     )
 }
-
-
-class Plain(eg.Cell):
-    """A Kronecker cell that does not say that it is one."""
-
-    inner: eg.KroneckerCell
-    inputs: int = eqx.field(static=True)
-    units: int = eqx.field(static=True)
-
-    def __init__(self, inner):
-        self.inner, self.inputs, self.units = inner, inner.inputs, inner.units
-
-    def initial(self):
-        return self.inner.initial()
-
-    def step(self, state, x):
-        return self.inner.step(state, x)
-
-    def output(self, state):
-        return self.inner.output(state)

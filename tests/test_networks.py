@@ -8,9 +8,10 @@ import optax
 import pytest
 
 import evergrad as eg
+from evergrad.bench.undeclared import Undeclared
 from evergrad.maps import maps_of
 from tests.helpers import KRONECKER_CELLS, cast, make_cell, make_data, relative_error, with_window
-from tests.networks import NETWORKS, SYMBOLS, Plain
+from tests.networks import NETWORKS, SYMBOLS
 from tests.test_exact import by_backpropagation, summed
 from tests.test_unbiased import ENTRY_CUT, PROJECTION_CUT, carried_influence, z_scores
 
@@ -108,7 +109,7 @@ def test_the_general_form_is_the_fast_form(name, estimator):
     resets[1] = True
     fast, general = (
         carried_influence(estimator, c, jnp.asarray(xs), jnp.asarray(resets), jax.random.key(3))
-        for c in (cell, Plain(cell))
+        for c in (cell, Undeclared(cell))
     )
     assert relative_error(general, fast) < 1e-10
 
