@@ -200,9 +200,11 @@ class Program:
         reach = self._reach()
         outside = dict(seen.outside)
         for leaf in matrices:
-            ways = {each.transposed for each in seen.products if each.leaf == leaf}
-            if len(ways) > 1:
+            first, *others = [each for each in seen.products if each.leaf == leaf] or [None]
+            if any(each.transposed != first.transposed for each in others):
                 outside.setdefault(leaf, "both as v @ W and as W @ v")
+            if any(not np.array_equal(each.mask, first.mask) for each in others):
+                outside.setdefault(leaf, "with different entries of it left out")
         chosen = {each.leaf for each in seen.products} - {*outside}
         again = self._look(shapes, chosen)
         maps, rest, unused = [], [], []
