@@ -76,7 +76,7 @@ def test_every_comparison_names_updates_reach_time_and_seeds():
         assert "ms a step" in sentence
     assert "TBPTT answers in 0 of 2 seeds, with a horizon just below the gap in 0 of 2, OK in 2 of 2" in said[5]
     assert "A horizon beyond the gap answers in 1 of 2 seeds, at 2.0 times the time of OK's step" in said[6]
-    assert "has made 7 updates where the others made 1,000" in said[7]
+    assert "updates 7 times in all" in said[7]
 
 
 def test_a_failure_is_said_as_plainly():
