@@ -62,7 +62,7 @@ def stream_losses(readout: Readout, h: Float[Array, "B n"], y: Any, weight: Floa
     z = jax.vmap(readout)(h)
     zero = jnp.zeros((), y.dtype)
     y = where_streams(weight == 0, jnp.broadcast_to(zero, y.shape), y)
-    return weight * jax.vmap(readout.loss)(z, y), jax.vmap(readout.predict)(z)
+    return jnp.asarray(weight, z.dtype) * jax.vmap(readout.loss)(z, y), jax.vmap(readout.predict)(z)
 
 
 def where_streams(chosen: Bool[Array, " B"], a: Any, b: Any) -> Any:
@@ -71,8 +71,10 @@ def where_streams(chosen: Bool[Array, " B"], a: Any, b: Any) -> Any:
 
 
 def encode(cell: Cell, x: Array) -> Float[Array, "*lead inputs"]:
-    """Ids become one-hot vectors, vectors stay."""
-    return jax.nn.one_hot(x, cell.inputs, dtype=weight_dtype(cell)) if jnp.issubdtype(x.dtype, jnp.integer) else x
+    """Ids become one-hot vectors, vectors stay; both in the precision of the weights."""
+    dtype = weight_dtype(cell)
+    is_id = jnp.issubdtype(x.dtype, jnp.integer)
+    return jax.nn.one_hot(x, cell.inputs, dtype=dtype) if is_id else jnp.asarray(x, dtype)
 
 
 def weight_dtype(tree: Any) -> jnp.dtype:
