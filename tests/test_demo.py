@@ -71,7 +71,7 @@ def test_every_comparison_names_updates_reach_time_and_seeds():
     for sentence, entrant in zip(said, CONTEST.entrants, strict=False):
         assert entrant.label in sentence
         assert "of 2 seeds" in sentence
-        assert "one update" in sentence
+        assert "an update" in sentence
         assert "steps" in sentence
         assert "ms a step" in sentence
     assert "TBPTT answers in 0 of 2 seeds, with a horizon just below the gap in 0 of 2, OK in 2 of 2" in said[5]

@@ -1,10 +1,14 @@
 """The long runs of "The paper, decided", one after the other on one core at low priority; resumable: start it again."""
 
-import json, os, subprocess, sys, time
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
+
 from evergrad.paper.plan import Plan, Run
 from evergrad.paper.rates import RATES
-from evergrad.paper.setup import COPY, PTB, RELEASED_RATE, kf, ktp, ok, ours, tbptt
+from evergrad.paper.setup import COPY, PTB, RELEASED_RATE, ktp, ok, ours, tbptt
 from evergrad.training.folder import open_run
 
 OUT = Path("/work/long/paper")
