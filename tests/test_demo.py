@@ -114,7 +114,7 @@ def test_copy_has_a_rolling_line_and_says_what_each_side_had():
     curves = [[{"step": 500, "length": 2}, {"step": 1000, "length": 3}]]
     said = list(contest.sentences([result_of_copy(contest, entrant, curves) for entrant in contest.entrants]))
     assert "TBPTT(horizon=25, stride=1) copies strings of up to 3 bits after 1,000 steps" in said[1]
-    assert "an update every 25 steps, reaches back 1 to 25 steps, 1.00 ms a step" in said[2]
+    assert "one update in 25 steps, reaches back 1 to 25 steps, 1.00 ms a step" in said[2]
 
 
 def result_of_copy(contest: Contest, entrant: Entrant, curves):
