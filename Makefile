@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## a question about a cue beyond all remembered steps: OK and TBPTT, in about two minutes; results in runs/demo
 	@$(BIN)/evergrad demo --out runs/demo
 
-test: $(STAMP) ## all tests but the slow ones
+test: $(STAMP) lint ## style, and all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
 test-interop: ## PyTorch loads what is exported; in an environment of its own
