@@ -4,6 +4,7 @@ In a run of several processes there is 4, another process was lost, and whoever 
 """
 
 import contextlib
+import inspect
 import logging
 import signal
 import sys
@@ -73,7 +74,9 @@ def _hush_orbax() -> None:
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     loud, louder = sys.unraisablehook, sys.excepthook
     echo = lambda error: isinstance(error, RuntimeError) and "Event loop is closed" in str(error)  # noqa: E731
-    sys.unraisablehook = lambda info: None if echo(info.exc_value) else loud(info)
+    # a damaged file leaves hundreds of its readers unfinished, each with a traceback of its own
+    left = lambda info: echo(info.exc_value) or inspect.iscoroutine(info.object)  # noqa: E731
+    sys.unraisablehook = lambda info: None if left(info) else loud(info)
     sys.excepthook = lambda kind, error, trace: None if echo(error) else louder(kind, error, trace)
 
 
