@@ -65,10 +65,18 @@ def test_links_lead_somewhere():
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_stack_of_the_docs():
+def test_the_stack_of_the_docs(capsys):
     """With its encoder and layer norm, and what a layerwise scheme would drop of it."""
     stack, measure = blocks("docs/networks.md")
     names = {}
     exec(stack, names)
     rng = np.random.default_rng(0)
     exec(measure, names | {"xs": rng.integers(0, 50, (6, 2)), "ys": rng.integers(0, 50, (6, 2))})
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == [
+        "layer 1 (Linear)",
+        "layer 2 (GRU)",
+        "layer 3 (LayerNorm)",
+        "layer 4 (LSTM)",
+    ]
+    assert said[3].endswith("nothing of the gradient is dropped")
