@@ -28,8 +28,8 @@ from evergrad.files import intact, refuse_links_below, refuse_other_kinds, with_
 from evergrad.team import ALONE, Alone, Team
 
 # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps; 3 had no checksum
-# of the notes, and did not say whose it was
-FORMAT = 4
+# of the notes, and did not say whose it was; 4 had what waits for the end of a stride beside the track
+FORMAT = 5
 _WINDOW, _CELL = "state.track.weights.", "state.model.cell."
 _PRODUCT = "evergrad"
 
@@ -114,6 +114,7 @@ class Checkpoints:
             reasons = [reason for reason in self._team.gather(why) if reason is not None]
             reasons = reasons or self._differences(arrays, notes)
             if not reasons:
+                arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in arrays.items()}
                 return _put_back(like, _with_window(arrays, named)), notes["notes"]
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
@@ -159,7 +160,10 @@ class Checkpoints:
             check(step, notes["notes"])
             if notes["format"] < 3:
                 named = {name: a for name, a in named.items() if not name.startswith(_WINDOW)}
-            _check_form(named, notes["checksums"], self._reader.item_metadata(step)["arrays"])
+            stored = self._reader.item_metadata(step)["arrays"]
+            if notes["format"] < 5:
+                named = _as_before_5(named, stored)
+            _check_form(named, notes["checksums"], stored)
             form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=_place(a)) for name, a in named.items()}
             how = ocp.checkpoint_utils.construct_restore_args(form)
             what = ocp.args.PyTreeRestore(form, restore_args=how)
@@ -234,6 +238,29 @@ def _with_window(arrays: dict[str, jax.Array], named: dict[str, Any]) -> dict[st
     cell = lambda name: arrays[_CELL + name.removeprefix(_WINDOW)]  # noqa: E731
     missing = {name: a for name, a in named.items() if name not in arrays}
     return arrays | {name: jnp.broadcast_to(cell(name)[None], a.shape) for name, a in missing.items()}
+
+
+_SINCE_5 = tuple(f"state.track.waiting.{part}" for part in ("phase", "readout", "output"))
+_BEFORE_5 = ("state.phase", "state.waiting", "state.waiting_output")
+_BACK_BEFORE_5 = tuple(name.replace("state.", "back.0.", 1) for name in _BEFORE_5)
+
+
+def _renamed(name: str, old: tuple[str, ...], new: tuple[str, ...]) -> str:
+    for a, b in zip(old, new, strict=True):
+        if name == a or name.startswith(f"{a}."):
+            return b + name.removeprefix(a)
+    return name
+
+
+def _as_before_5(named: dict[str, Any], stored: Any) -> dict[str, Any]:
+    """What a checkpoint of a former format should hold, by the names that its arrays had, and what nobody asks for now."""
+    former = {_renamed(name, _SINCE_5, _BEFORE_5): a for name, a in named.items()}
+    extra = [name for name in stored if _is_one_of(name, (*_BACK_BEFORE_5, "state.phase")) and name not in former]
+    return former | {name: jax.ShapeDtypeStruct(stored[name].shape, stored[name].dtype) for name in extra}
+
+
+def _is_one_of(name: str, heads: tuple[str, ...]) -> bool:
+    return any(name == head or name.startswith(f"{head}.") for head in heads)
 
 
 def _put_back(like: Any, arrays: dict[str, jax.Array]) -> Any:

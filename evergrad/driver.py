@@ -1,19 +1,21 @@
 """The loop over time: one step of all streams, and many of them compiled as one."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Float, UInt32
 
-from evergrad import across, window
+from evergrad import across
 from evergrad.cells.base import output_of
 from evergrad.estimators.base import Estimator
 from evergrad.linearize import initial_state, linearize, output_weights, through_layers, unflatten
 from evergrad.model import Model, encode, stream_losses, weight_dtype
 from evergrad.parameters import parameters, parted
+from evergrad.pasts import base as pasts
+from evergrad.pasts.base import Seen, Track
 from evergrad.placing import along, everywhere, place
 from evergrad.tasks.base import Data, Source
 
@@ -24,12 +26,9 @@ class State(eqx.Module):
     model: Model
     optimiser: Any
     hidden: Float[Array, "B m"]
-    track: window.Track
+    track: Track
     keys: Array  # one a stream, so that draws do not depend on how streams are spread over devices
     time: UInt32[Array, ""]  # steps taken
-    phase: Int[Array, ""]  # steps taken since the last update; negative as long as none of them had a target
-    waiting: Any  # the readout's gradient, summed over the phase, where a stride waits for its end
-    waiting_output: Any  # likewise that of the cell's weights through its output, where it has some
 
 
 class Output(eqx.Module):
@@ -37,6 +36,9 @@ class Output(eqx.Module):
 
     losses: Float[Array, "*T B"]
     predictions: Float[Array, "*T B outputs"]
+
+
+Consume = Callable[[State, Any, Array, Model, int], tuple[State, Any]]
 
 
 def start(
@@ -48,25 +50,27 @@ def start(
     mesh: jax.sharding.Mesh | None = None,
 ) -> State:
     cell = model.cell
-    readout = parameters(model.readout)
     state = State(
         model=model,
         optimiser=optimiser,
         hidden=jnp.tile(initial_state(cell)[None], (batch, 1)),
-        track=window.start(estimator, cell, batch, mesh),
+        track=begun(estimator, model, batch, mesh),
         keys=jax.random.split(key, batch),
         time=jnp.zeros((), jnp.uint32),
-        phase=jnp.zeros((), jnp.int32),
-        waiting=jax.tree.map(jnp.zeros_like, readout) if estimator.stride > 1 else None,
-        waiting_output=jax.tree.map(jnp.zeros_like, output_weights(cell)) if estimator.stride > 1 else None,
     )
     return state if mesh is None else place(state, axes(state, estimator, mesh), mesh)
+
+
+def begun(estimator: Estimator, model: Model, batch: int, mesh: jax.sharding.Mesh | None = None) -> Track:
+    """Nothing known yet of the past of so many streams."""
+    waiting = parameters(model.readout), output_weights(model.cell)
+    return pasts.began(estimator.past, estimator.influence, model.cell, waiting, batch, mesh)
 
 
 def axes(state: State, estimator: Estimator, mesh: jax.sharding.Mesh) -> State:
     """The axis of every array of a state that is cut when it is spread over a mesh, −1 where none is."""
     streams = 0 if across.LANES in mesh.axis_names else -1
-    track = None if state.track is None else window.axes(state.track, estimator, state.model.cell, mesh)
+    track = None if state.track is None else pasts.axes(state.track, estimator.influence, state.model.cell, mesh)
     cut = along(streams, state.hidden), along(streams, state.keys), track
     return eqx.tree_at(lambda s: (s.hidden, s.keys, s.track), everywhere(state), cut, is_leaf=lambda leaf: leaf is None)
 
@@ -81,19 +85,20 @@ def drive(
     limit: Array | int | None = None,
     keep: Callable[[Output], Any],
     results: Any = None,
-    consume: Callable[[State, Any, Array, Model], Any],
+    consume: Consume,
 ) -> tuple[State, Any, Any, Any]:
     """Takes `steps` steps from a source: the state, the position, `keep(output)` of every step, and the results.
 
     With a `limit` it stops after so many of them, and the rest of what is kept stays zero.
 
-    `consume(state, results, t, gradient)` gets, at the last step t of every stride, the gradient of the mean loss over
-    streams summed over the stride's steps, and returns the new state and results. Where no step of a stride had any
-    target, the weights and the optimiser stay as they were.
+    `consume(state, results, t, gradient, steps)` gets, at every step t at which a gradient is due, that of the mean loss over
+    streams summed over the `steps` steps since the last one, and returns the new state and results. Where no step of
+    these had any target, the weights and the optimiser stay as they were.
 
-    A window is folded between inner loops rather than under a condition at every step, so that the influence, the
-    largest array there is, is never copied past a condition.
+    Room is made, and gradients that wait are taken, between inner loops rather than under a condition at every step, so
+    that the influence, the largest array there is, is never copied past a condition.
     """
+    past, waits = estimator.past, estimator.past.stride > 1
 
     def step(carry):
         t, state, position, kept, results = carry
@@ -101,55 +106,46 @@ def drive(
         state, out, seen = _observe(estimator, state, data)
         position = source.hear(position, out.losses, state.model)
         kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
-        if estimator.stride == 1:
-            state, results = _taught(consume, state, results, t, *_gradient(estimator, state, seen))
+        if waits:
+            state = _with_track(state, past.wait(state.track, _over_lanes(seen)))
         else:
-            state = _wait(state, seen)
+            state, results = _learned(estimator, consume, state, results, t, seen)
         return t + 1, state, position, kept, results
 
     def make_room(carry):
         t, state, *rest = carry
-        track = window.make_room(estimator, state.model.cell, state.track, _keys(state))
-        return t, eqx.tree_at(lambda s: s.track, state, track), *rest
+        return t, _with_room(estimator, state), *rest
 
     def end_stride(carry):
         t, state, position, kept, results = carry
-        waited = _Seen(state.track.deltas[state.track.count - 1], state.waiting_output, state.waiting, state.phase > 0)
-        state, results = _taught(consume, state, results, t - 1, *_gradient(estimator, state, waited))
-        return t, stride_anew(state), position, kept, results
+        seen, track = past.waited(state.track)
+        state, results = _learned(estimator, consume, _with_track(state, track), results, t - 1, seen)
+        return t, state, position, kept, results
 
     def unfinished(carry):
         return carry[0] < (steps if limit is None else limit)
 
     def uninterrupted(carry):
-        return unfinished(carry) & ~window.is_full(carry[1].track) & ~_stride_ends(estimator, carry[1])
+        track = carry[1].track
+        goes_on = unfinished(carry) & ~past.is_full(track)
+        return goes_on & ~past.due(track) if waits else goes_on
 
     def block(carry):
-        carry = _when(window.is_full(carry[1].track), make_room, carry)
+        carry = _when(past.is_full(carry[1].track), make_room, carry)
         carry = _while(uninterrupted, step, carry)
-        return carry if estimator.stride == 1 else _when(_stride_ends(estimator, carry[1]), end_stride, carry)
+        return _when(past.due(carry[1].track), end_stride, carry) if waits else carry
 
     kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
     carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
-    _, state, position, kept, results = _while(unfinished, block if estimator.window else step, carry)
+    _, state, position, kept, results = _while(unfinished, step if past.is_full(state.track) is False else block, carry)
     return state, position, kept, results
 
 
-def take_one(
-    estimator: Estimator, state: State, data: Data, consume: Callable[[State, Any, Array, Model], Any], *, full: bool
-) -> State:
-    """One step without loop or condition, for a caller who knows whether the window is full (and stride = 1)."""
-    if full:
-        track = window.make_room(estimator, state.model.cell, state.track, _keys(state))
-        state = eqx.tree_at(lambda s: s.track, state, track)
+def take_one(estimator: Estimator, state: State, data: Data, consume: Consume, *, full: bool) -> State:
+    """One step without loop or condition, for a caller who knows whether room must be made, and of a past without stride."""
+    state = _with_room(estimator, state) if full else state
     state, _, seen = _observe(estimator, state, data)
-    return _taught(consume, state, None, jnp.zeros((), jnp.int32), *_gradient(estimator, state, seen))[0]
-
-
-def stride_anew(state: State) -> State:
-    """The same with a stride that begins."""
-    parts = lambda s: (s.phase, s.waiting, s.waiting_output)  # noqa: E731
-    return eqx.tree_at(parts, state, jax.tree.map(jnp.zeros_like, parts(state)), is_leaf=lambda leaf: leaf is None)
+    return _learned(estimator, consume, state, None, jnp.zeros((), jnp.int32), seen)[0]
 
 
 def _no_output(state):
@@ -157,21 +153,12 @@ def _no_output(state):
     return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))
 
 
-class _Seen(NamedTuple):
-    """Of the mean loss over streams: dL/dh, and the gradients that do not go through h."""
-
-    delta: Float[Array, "B m"]
-    in_output: Any  # of the weights in the cell's output
-    readout: Any
-    target: Bool[Array, ""]  # whether there was any
-
-
 def _observe(estimator, state, data):
     """One step: the new state, what came out, and what was seen of the loss."""
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     x = encode(cell, data.x)
     hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, data.reset)
-    track = window.remember(estimator, cell, state.track, memory, _keys(state))
+    track = estimator.past.remember(estimator.influence, cell, state.track, memory, _keys(state))
 
     readout, rest = parted(state.model.readout)
 
@@ -186,53 +173,53 @@ def _observe(estimator, state, data):
     (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
     gradients = through_layers(cell, memory, hidden, delta), *beside
     changed = hidden, track, state.time + jnp.uint32(1)
-    seen = _Seen(*gradients, jnp.any(data.weight != 0))
+    seen = Seen(*gradients, jnp.any(data.weight != 0))
     return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, seen
 
 
-def _gradient(estimator, state, seen):
-    """And whether there was a target for it."""
-    gradient = parameters(state.model)
-    cell = window.gradient(estimator, state.model.cell, state.track, seen.delta)
-    if estimator.stride == 1:
-        cell, seen = _over_lanes(cell, seen)
-    else:  # what is beside was summed at every step, so that where a run is cut changes nothing
-        cell = across.total(cell)
-    cell = cell if seen.in_output is None else jax.tree.map(jnp.add, cell, seen.in_output)
-    return eqx.tree_at(lambda m: (m.cell, m.readout), gradient, (cell, seen.readout)), seen.target
-
-
-def _over_lanes(cell, seen):
-    """Of all devices' lanes, by one all-reduce."""
-    flag = jnp.asarray(seen.target, seen.delta.dtype)
-    cell, in_output, readout, flags = across.total((cell, seen.in_output, seen.readout, flag))
-    return cell, _Seen(seen.delta, in_output, readout, flags > 0)
-
-
-def _taught(consume, state, results, t, gradient, target):
-    """What `consume` makes of a gradient. Without any target the weights and the optimiser stay as they are: a momentum
-    would move them, and a rate that falls with the updates would fall.
+def _learned(estimator, consume, state, results, t, seen):
+    """What `consume` makes of the gradient of what was seen. Without any target the weights and the optimiser stay as they
+    are: a momentum would move them, and a rate that falls with the updates would fall.
     """
-    new, results = consume(state, results, t, gradient)
+    state, gradient, target = _gradient(estimator, state, seen)
+    new, results = consume(state, results, t, gradient, estimator.past.stride)
     parts = lambda s: (s.model, s.optimiser)  # noqa: E731
     choose = lambda a, b: jnp.where(target, a, b) if eqx.is_array(a) else a  # noqa: E731
     chosen = jax.tree.map(choose, parts(new), parts(state))
     return eqx.tree_at(parts, new, chosen, is_leaf=lambda leaf: leaf is None), results
 
 
-def _wait(state, seen):
-    _, seen = _over_lanes(None, seen)
-    waited = state.waiting_output, state.waiting
-    sums = jax.tree.map(jnp.add, waited, (seen.in_output, seen.readout))
-    steps = jnp.abs(state.phase) + 1
-    phase = jnp.where((state.phase > 0) | seen.target, steps, -steps)
-    changed = window.note(state.track, seen.delta), phase, *sums
-    parts = lambda s: (s.track, s.phase, s.waiting_output, s.waiting)  # noqa: E731
-    return eqx.tree_at(parts, state, changed, is_leaf=lambda leaf: leaf is None)
+def _gradient(estimator, state, seen):
+    """The state after it, the gradient of the model, and whether there was a target for it."""
+    past, model = estimator.past, state.model
+    cell, track = past.gradient(estimator.influence, model.cell, state.track, state.hidden, seen, _keys(state))
+    if past.stride == 1:
+        cell, seen = _total(cell, seen)
+    else:  # what is beside was summed at every step, so that where a run is cut changes nothing
+        cell = across.total(cell)
+    cell = cell if seen.in_output is None else jax.tree.map(jnp.add, cell, seen.in_output)
+    gradient = eqx.tree_at(lambda m: (m.cell, m.readout), parameters(model), (cell, seen.readout))
+    return _with_track(state, track), gradient, seen.target
 
 
-def _stride_ends(estimator, state):
-    return jnp.abs(state.phase) == (estimator.stride if estimator.stride > 1 else -1)
+def _total(cell, seen):
+    """Of all devices' lanes, by one all-reduce."""
+    flag = jnp.asarray(seen.target, seen.delta.dtype)
+    cell, in_output, readout, flags = across.total((cell, seen.in_output, seen.readout, flag))
+    return cell, Seen(seen.delta, in_output, readout, flags > 0)
+
+
+def _over_lanes(seen):
+    return _total(None, seen)[1]
+
+
+def _with_room(estimator, state):
+    track = estimator.past.make_room(estimator.influence, state.model.cell, state.track, _keys(state))
+    return _with_track(state, track)
+
+
+def _with_track(state, track):
+    return eqx.tree_at(lambda s: s.track, state, track)
 
 
 def _keys(state):

@@ -17,6 +17,7 @@ from evergrad.estimators.base import Estimator
 from evergrad.model import Model, all_finite, check_data
 from evergrad.parameters import parameters
 from evergrad.tasks.base import Data, Sequence, Source, place_source, spread_axes
+from evergrad.update import clip_and_update
 
 
 class Learner:
@@ -180,18 +181,10 @@ class Learner:
         given, axes = (source, limit, state, position), (source_axes, -1, state_axes, position_axes)
         return placing.spread(part, mesh, given, axes, (state_axes, position_axes, -1, -1))
 
-    def _update(self, state, results, t, gradient):
-        gradient = jax.tree.map(lambda a: a / self.estimator.stride, gradient)
-        if self.clip is not None:
-            norm = optax.tree.norm(gradient.cell)
-            scale = jnp.minimum(1, self.clip / jnp.maximum(norm, self.clip))
-            gradient = eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))
-        trained = parameters(state.model)
-        # optimisers are other people's code, and not all of it bears JAX's strict modes
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            updates, optimiser = self.optimiser.update(gradient, state.optimiser, trained)
-        model = eqx.apply_updates(state.model, updates)
-        return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
+    def _update(self, state, results, t, gradient, steps):
+        mean = jax.tree.map(lambda a: a / steps, gradient)
+        updated = clip_and_update(state.model, self.optimiser, state.optimiser, mean, clip=self.clip)
+        return eqx.tree_at(lambda s: (s.model, s.optimiser), state, updated), results
 
     def _checked(self, state, out, finite):
         self._check_finite(state, out.losses, finite)

@@ -159,14 +159,19 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
     return jax.vjp(steps, params)[1](delta)[0]
 
 
-def through_step(cell: Cell, memory: GeneralMemory, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
-    """δ H of every stream, and Σ δ F over them: one backward pass through a remembered step."""
+def through_step(
+    cell: Cell, memory: GeneralMemory, delta: Float[Array, "B m"], counted: Float[Array, "B m"]
+) -> tuple[Float[Array, "B m"], Cell]:
+    """δ H of every stream, and Σ δ F over them with the δ that counts: one backward pass through a remembered step, or two."""
     params, rest = parted(cell)
 
     def steps(params, states):
         return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(states, memory.x)
 
-    gradient, left = jax.vjp(steps, params, memory.state)[1](delta)
+    _, pull = jax.vjp(steps, params, memory.state)
+    gradient, left = pull(delta)
+    if counted is not delta:
+        gradient, _ = pull(counted)
     return memory.alive[:, None] * left, gradient
 
 

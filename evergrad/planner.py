@@ -10,22 +10,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evergrad import window
 from evergrad.cells.base import Cell
 from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.costs import Cost, sizes_of
-from evergrad.estimators import KF, KTP, OK, RTRL, TBPTT, UORO, Estimator
+from evergrad.estimators import RTRL, Estimator
 from evergrad.learner import Learner
 from evergrad.model import Model
 from evergrad.readouts import Linear
+from evergrad.registry import ESTIMATORS
 from evergrad.room import bytes_of
 from evergrad.streamwise import SMALL
 
-RANKS = tuple(2**i for i in range(10))
-WINDOWS = (0, 4, 8, 16, 32, 64)
 PATIENCE = 3
 EFFICIENCY = 0.7  # of a step, against loops that do nothing else
-HORIZONS = (5, 10, 25, 50, 100, 200, 400)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +45,13 @@ class Option:
     seconds: int | float | None
     fits: bool
     layerwise: bool = False  # whether paths through higher layers are left out
+    exact: bool = False  # whether the gradient is, on this cell
 
     @property
     def bias(self) -> str:
         if self.layerwise:
             return "biased"
-        if isinstance(self.estimator, RTRL):
+        if self.exact:
             return "none"
         return "unbiased" if self.estimator.unbiased else "biased"
 
@@ -100,14 +98,17 @@ def plan(
 
 def multiply_adds(estimator: Estimator, cell: Cell) -> int:
     """Of one stream and step, beyond the forward pass."""
-    return round((_influence_cost(estimator, cell) + window.cost(estimator, cell)).multiply_adds)
+    return round((_influence_cost(estimator, cell) + estimator.past.cost(cell)).multiply_adds)
 
 
 def _influence_cost(estimator: Estimator, cell: Cell) -> Cost:
     """Of all linear maps, and of the other parameters, whose influence the Kronecker family keeps exactly."""
     maps, rest = sizes_of(cell)
-    of_rest = RTRL(window=estimator.window) if estimator.needs_kronecker else estimator
-    return sum((estimator.cost(each) for each in maps), Cost()) + sum((of_rest.cost(each) for each in rest), Cost())
+    influence, period = estimator.influence, estimator.past.period
+    block = 0 if period == 1 else period
+    of_rest = RTRL().influence if influence.needs_kronecker else influence
+    costs = [influence.cost(each, block) for each in maps] + [of_rest.cost(each, block) for each in rest]
+    return sum(costs, Cost())
 
 
 def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates: Rates | None = None) -> Option:
@@ -115,12 +116,12 @@ def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates
     estimator.check(cell)
     maps, rest = sizes_of(cell)
     parameters = sum(each.parameters for each in (*maps, *rest))
-    mine = _influence_cost(estimator, cell)
-    updated = Cost(0, 2 * parameters + 3 * cell.units * outputs, 0) + window.cost(estimator, cell)
+    mine, remembering = _influence_cost(estimator, cell), dataclasses.replace(estimator.past.cost(cell), calls=0)
+    updated = Cost(0, 2 * parameters + 3 * cell.units * outputs, 0) + remembering
     total = batch * (mine.multiply_adds + updated.multiply_adds)
     each = mine + updated
     cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * parameters)
-    calls = 120 + 12 * 1.5 * estimator.window / estimator.stride + batch * each.calls
+    calls = 120 + estimator.past.cost(cell).calls + batch * each.calls
 
     def state():
         model = Model(cell, Linear(cell.units, outputs, key=jax.random.key(0)))
@@ -128,15 +129,17 @@ def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates
 
     bytes_ = bytes_of(state) + scratch(cell, estimator, batch)
     seconds = rates and _seconds(cost, calls, rates)
-    return Option(estimator, bytes_, total, seconds, True, getattr(cell, "depth", "") == "layerwise")
+    return Option(
+        estimator, bytes_, total, seconds, True, getattr(cell, "depth", "") == "layerwise", estimator.exact_for(cell)
+    )
 
 
 def scratch(cell: Cell, estimator: Estimator, batch: int) -> int:
     """Bytes that a training step holds beside the state."""
     maps, rest = sizes_of(cell)
-    carried = sum(a.size for a in jax.tree.leaves(eqx.filter_eval_shape(estimator.init, cell)))
+    carried = sum(a.size for a in jax.tree.leaves(eqx.filter_eval_shape(estimator.influence.init, cell)))
     at_once = 1 if carried >= SMALL and jax.default_backend() == "cpu" else batch
-    each = window.cost(estimator, cell).scratch + 4 * sum(one.p + one.q for one in maps)
+    each = estimator.past.cost(cell).scratch + 4 * sum(one.p + one.q for one in maps)
     parameters = sum(one.parameters for one in (*maps, *rest))
     numbers = at_once * _influence_cost(estimator, cell).scratch + batch * each + 2 * parameters
     return round(jnp.result_type(float).itemsize * numbers)
@@ -149,17 +152,8 @@ def _seconds(cost: Cost, calls: int | float, rates: Rates) -> int | float:
 
 def _families(cell: Cell, bounded: bool) -> list[list[Estimator]]:
     """Of every kind that the cell can be used with, the settings to choose from, the most wanted first."""
-    windows = sorted({*WINDOWS, cell.units}, reverse=True)
-    pairs = [(rank, k) for rank in reversed(RANKS) for k in reversed(WINDOWS)]
-    usual = lambda kind: [kind(), *(kind(rank=r) for r in reversed(RANKS) if r < kind().rank)]  # noqa: E731
-    families = [
-        [RTRL(window=k) for k in windows] if bounded else [RTRL(window=cell.units)],
-        [OK(rank=r, window=k) for r, k in pairs] if bounded else usual(OK),
-        [KTP(rank=r, window=k) for r, k in pairs] if bounded else usual(KTP),
-        [KF(copies=r, window=k) for r, k in pairs] if bounded else [KF(copies=8)],
-        [UORO(window=k) for k in reversed(WINDOWS)] if bounded else [UORO()],
-        [TBPTT(horizon=t, stride=t) for t in reversed(HORIZONS)] if bounded else [TBPTT()],
-    ]
+    kinds = [entry.load() for entry in ESTIMATORS.values()]
+    families = [kind.choices(cell) if bounded else kind.usual(cell) for kind in kinds]
     allowed = [[e for e in family if _allowed(e, cell)] for family in families]
     return [family for family in allowed if family]
 
@@ -178,21 +172,13 @@ def _best(options: list[Option]) -> Option:
 
 def _recommend(options: tuple[Option, ...], unhurried: bool) -> tuple[Option | None, str]:
     """The first that fits; without a limit of time, not what takes `PATIENCE` times as long as the next."""
-    reasons = {
-        RTRL: "it is exact, and it fits.",
-        OK: "exact RTRL does not fit; of those without bias it is the quietest.",
-        KTP: "neither RTRL nor OK fits; it is unbiased at the cost of TBPTT.",
-        KF: "only an average of noisy estimates without bias fits.",
-        UORO: "only the cheapest estimate without bias fits: it is noisy, so use a small learning rate.",
-        TBPTT: "only truncated gradients fit: what lies beyond the horizon is not learned.",
-    }
     fitting = [option for option in options if option.fits]
     if unhurried and len(fitting) > 1 and fitting[0].seconds > PATIENCE * fitting[1].seconds:
         slower, option = fitting[:2]
         times = slower.seconds / option.seconds
         return option, f"{slower.estimator!r} fits as well, and is less noisy, but takes {times:.0f} times as long."
     for option in fitting:
-        return option, reasons[type(option.estimator)]
+        return option, option.estimator.recommended
     return None, "nothing fits: allow more memory or time, or use fewer units or streams."
 
 

@@ -1,7 +1,7 @@
 """From the hidden state to predictions and losses."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from evergrad.checks import check_class_targets, check_vector_targets, require_k
 class Readout(eqx.Module):
     """An affine map of h, and what its result means: a prediction, and a loss against a target."""
 
+    targets: eqx.AbstractClassVar[str]  # what it predicts, in a word: "classes" or "numbers"
     units: eqx.AbstractVar[int]
     weight: eqx.AbstractVar[Float[Array, "n outputs"]]
     bias: eqx.AbstractVar[Float[Array, " outputs"]]
@@ -39,6 +40,7 @@ class Softmax(Readout):
 
     units: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
+    targets: ClassVar[str] = "classes"
     weight: Float[Array, "n outputs"]
     bias: Float[Array, " outputs"]
 
@@ -63,6 +65,7 @@ class Linear(Readout):
 
     units: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
+    targets: ClassVar[str] = "numbers"
     weight: Float[Array, "n outputs"]
     bias: Float[Array, " outputs"]
 

@@ -17,12 +17,19 @@ import jax
 import jax.numpy as jnp
 
 import evergrad as eg
-from evergrad.estimators.diagonal import unit_svd
+from evergrad.extend import (
+    Influence,
+    Window,
+    compress,
+    initial_state,
+    step_by_step,
+    transition,
+    unit_svd,
+    weight_gradient,
+)
 from evergrad.lab.noise import measure
 from evergrad.lab.subject import of_run
 from evergrad.lab.summary import summarise
-from evergrad.linearize import initial_state, transition, weight_gradient
-from evergrad.low_rank import compress
 from evergrad.paper.plan import PAPERS_START
 from evergrad.paper.setup import RELEASED_RATE
 from evergrad.training.build import make_job, make_optimiser
@@ -32,6 +39,18 @@ from evergrad.training.resolve import resolve
 class SharedKTP(eg.Estimator):
     rank: int = eqx.field(static=True)
     window: int = eqx.field(static=True, default=0)
+
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return SharedTriples(self.rank)
+
+
+class SharedTriples(Influence):
+    rank: int = eqx.field(static=True)
     unbiased: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
@@ -39,7 +58,10 @@ class SharedKTP(eg.Estimator):
         (p, q), m, dtype = cell.weight.shape, initial_state(cell).size, cell.weight.dtype
         return jnp.zeros(p, dtype), jnp.zeros((self.rank, m), dtype), jnp.zeros((self.rank, q), dtype)
 
-    def step(self, carried, cell, memory, key):
+    def absorb(self, carried, cells, memories, key):
+        return step_by_step(self._step, carried, cells, memories, key)
+
+    def _step(self, carried, cell, memory, key):
         a, b, c = carried
         rank_key, sign_key = jax.random.split(key)
         left, values, right = unit_svd(memory.diagonals)
@@ -53,11 +75,11 @@ class SharedKTP(eg.Estimator):
         h, d, d_gates = _shared_out(memory.regressor, d, d_gates)
         return a + s1 * h, b + s2[:, None] * d, c + (s1 * s2)[:, None] * d_gates
 
-    def gradient(self, carried, cell, delta):
+    def contract(self, carried, cell, delta):
         a, b, c = carried
         return weight_gradient(cell, jnp.einsum("zp,zr,zrq->pq", a, jnp.einsum("zm,zrm->zr", delta, b), c))
 
-    def influence(self, carried, cell):
+    def materialise(self, carried, cell):
         a, b, c = carried
         return weight_gradient(cell, jnp.einsum("p,rm,rq->mpq", a, b, c))
 

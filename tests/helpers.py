@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
+from evergrad.parameters import repeated
 
 UNITS, SYMBOLS, BATCH = 3, 3, 2
 
@@ -76,7 +77,7 @@ def crossed(cases, first, ids=None):
 
 
 def fits(estimator, cell_name):
-    return cell_name in KRONECKER_CELLS or not estimator.needs_kronecker
+    return cell_name in KRONECKER_CELLS or not estimator.influence.needs_kronecker
 
 
 PAIRS = [(e, c) for e, estimator in ESTIMATORS.items() for c in CELLS if fits(estimator, c)]
@@ -124,3 +125,9 @@ def flat(tree):
 def relative_error(a, b):
     a, b = flat(a), flat(b)
     return float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b))
+
+
+def one_step(estimator, carried, cell, memory, key):
+    """What the influence of one stream is after one step more."""
+    memories = jax.tree.map(lambda a: a[None], memory)
+    return estimator.influence.absorb(carried, repeated(cell, 1), memories, key)

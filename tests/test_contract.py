@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import evergrad as eg
-from evergrad import driver, window
+from evergrad import driver
 from evergrad.linearize import initial_state, linearize
 from evergrad.model import check_sequence
 from evergrad.parameters import repeated
@@ -45,15 +45,15 @@ def test_gradient_is_the_contraction_of_the_influence(name, cell):
     seeds = itertools.count()
     carried = jax.tree.map(
         lambda a: jax.random.normal(jax.random.key(next(seeds)), (BATCH, *a.shape)),
-        jax.eval_shape(estimator.init, cell),
+        jax.eval_shape(estimator.influence.init, cell),
     )
     delta = jax.random.normal(jax.random.key(99), (BATCH, initial_state(cell).size))
 
     @eqx.filter_jit
     def both(carried, delta):
-        influence = jax.vmap(estimator.influence, (0, None), axis_size=BATCH)(carried, cell)
+        influence = jax.vmap(estimator.influence.materialise, (0, None), axis_size=BATCH)(carried, cell)
         contracted = jax.tree.map(lambda a: jnp.tensordot(delta, a, 2), influence)
-        return estimator.gradient(carried, cell, delta), contracted
+        return estimator.influence.contract(carried, cell, delta), contracted
 
     for a, b in zip(*map(jax.tree.leaves, both(carried, delta)), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
@@ -64,15 +64,15 @@ def test_structure_and_dtype_are_kept(name, cell):
     """In float32 with x64 on, where a stray float64 would show."""
     dtype = jnp.float32
     estimator, cell = ESTIMATORS[name], cast(make_model(cell).cell, dtype)
-    carried = jax.eval_shape(estimator.init, cell)
+    carried = jax.eval_shape(estimator.influence.init, cell)
     state, x = initial_state(cell), jnp.zeros(cell.inputs, dtype)
     _, memory = jax.eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
-    memories = jax.tree.map(lambda a: jax.ShapeDtypeStruct((3, *a.shape), a.dtype), memory)
     key = jax.random.key(0)
-    assert jax.eval_shape(estimator.step, carried, cell, memory, key) == carried
-    assert jax.eval_shape(estimator.fold, carried, repeated(cell, 3), memories, key) == carried
+    for k in (1, 3):
+        memories = jax.tree.map(lambda a, k=k: jax.ShapeDtypeStruct((k, *a.shape), a.dtype), memory)
+        assert jax.eval_shape(estimator.influence.absorb, carried, repeated(cell, k), memories, key) == carried
     assert all(a.dtype == dtype for a in jax.tree.leaves(carried))
-    rows = jax.tree.leaves(jax.eval_shape(estimator.influence, carried, cell))
+    rows = jax.tree.leaves(jax.eval_shape(estimator.influence.materialise, carried, cell))
     assert all(a.shape[0] == state.size and a.dtype == dtype for a in rows)
 
 
@@ -119,7 +119,7 @@ def test_a_reset_cuts_and_streams_are_apart(estimator, cell):
     other[:3] = (xs[:3] + 1) % 3  # another past for both streams
     other[3:, 1] = (xs[3:, 1] + 1) % 3  # and for stream 1 another future
     two = eg.gradients(model, estimator, other, ys, resets, weights=weights, key=key)
-    late = 3 + (estimator.stride - 1)  # a stride may still hold losses from before the reset
+    late = 3 + (estimator.past.stride - 1)  # a stride may still hold losses from before the reset
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_allclose(a[late:], b[late:], rtol=1e-9, atol=1e-13)
     assert float(abs(one[0][:3] - two[0][:3]).max()) > 1e-6
@@ -145,7 +145,7 @@ def test_draws_depend_on_the_stream_alone():
 
     def carried(state, source):
         first = jnp.zeros((), jnp.int32)
-        nothing = lambda state, results, t, gradient: (state, results)  # noqa: E731
+        nothing = lambda state, results, t, gradient, steps: (state, results)  # noqa: E731
         keep = lambda out: out.losses  # noqa: E731
         return driver.drive(estimator, state, source, first, STEPS, keep=keep, consume=nothing)[0].track.carried
 
@@ -155,13 +155,12 @@ def test_draws_depend_on_the_stream_alone():
         np.testing.assert_allclose(a, b[::-1], atol=1e-13)
 
 
-def test_an_estimator_starts_from_its_init():
-    class Ones(eg.KF):
-        def init(self, cell):
-            return jax.tree.map(jnp.ones_like, super().init(cell))
-
-    cell = make_model("rhn").cell
-    carried = window.start(Ones(), cell, 3).carried
-    for ours, one in zip(jax.tree.leaves(carried), jax.tree.leaves(Ones().init(cell)), strict=True):
+def test_an_influence_starts_from_its_init(monkeypatch):
+    kind, init = type(eg.KF().influence), type(eg.KF().influence).init
+    ones = lambda self, cell: jax.tree.map(jnp.ones_like, init(self, cell))  # noqa: E731
+    monkeypatch.setattr(kind, "init", ones)
+    model = make_model("rhn")
+    carried = driver.begun(eg.KF(), model, 3).carried
+    for ours, one in zip(jax.tree.leaves(carried), jax.tree.leaves(ones(eg.KF().influence, model.cell)), strict=True):
         assert ours.shape == (3, *one.shape)
         assert (ours == 1).all()

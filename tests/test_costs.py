@@ -9,7 +9,7 @@ from jax.extend.core import jaxprs_in_params
 
 import evergrad as eg
 from evergrad.linearize import initial_state, linearize
-from tests.helpers import make_cell, make_data, make_model
+from tests.helpers import make_cell, make_data, make_model, one_step
 
 
 def largest_intermediate(function, *args):
@@ -32,17 +32,17 @@ def test_uoro_builds_no_jacobian(cell):
     state, x = initial_state(cell), jnp.zeros(cell.inputs)
     _, memory = linearize(cell, state, x, jnp.asarray(False))
     estimator = eg.UORO()
-    step = lambda carried, memory, key: estimator.step(carried, cell, memory, key)  # noqa: E731
-    assert largest_intermediate(step, estimator.init(cell), memory, jax.random.key(0)) <= parameters
+    step = lambda carried, memory, key: one_step(estimator, carried, cell, memory, key)  # noqa: E731
+    assert largest_intermediate(step, estimator.influence.init(cell), memory, jax.random.key(0)) <= parameters
 
 
 def test_the_measure_notices_a_dense_jacobian():
     cell = make_cell("reset-before-gru", units=32)
     _, memory = linearize(cell, initial_state(cell), jnp.zeros(cell.inputs), jnp.asarray(False))
     estimator = eg.RTRL()
-    step = lambda carried, memory, key: estimator.step(carried, cell, memory, key)  # noqa: E731
+    step = lambda carried, memory, key: one_step(estimator, carried, cell, memory, key)  # noqa: E731
     parameters = sum(a.size for a in jax.tree.leaves(cell))
-    assert largest_intermediate(step, estimator.init(cell), memory, jax.random.key(0)) >= 32 * parameters // 2
+    assert largest_intermediate(step, estimator.influence.init(cell), memory, jax.random.key(0)) >= 32 * parameters // 2
 
 
 @pytest.mark.parametrize("estimator", [eg.OK(rank=2, window=2), eg.UORO(), eg.TBPTT(horizon=4, stride=2)], ids=repr)

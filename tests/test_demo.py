@@ -24,7 +24,7 @@ def curve(*wrong):
 
 def result(entrant, milliseconds, *curves):
     """As `Racer.result` gives it."""
-    about = {"estimator": entrant.label, "stride": entrant.estimator.stride, "reach": entrant.reach}
+    about = {"estimator": entrant.label, "stride": entrant.estimator.past.stride, "reach": entrant.reach}
     seeds = [CONTEST.success(each) for each in curves]
     return about | {"milliseconds_a_step": milliseconds, "seeds": seeds, "curves": list(curves)}
 
@@ -52,7 +52,7 @@ def test_who_races_is_what_is_promised():
     for gap in (40, 41, 300):
         _, same, below, above, _ = (e.estimator for e in cue_contest(gap, None, None, 1).entrants)
         assert same.horizon <= below.horizon < gap < above.horizon
-    rolling = [e.estimator for e in copy_contest(None, 1).entrants if e.estimator.stride == 1]
+    rolling = [e.estimator for e in copy_contest(None, 1).entrants if e.estimator.past.stride == 1]
     assert {type(each) for each in rolling} == {eg.OK, eg.TBPTT}
 
 
@@ -98,7 +98,7 @@ def test_a_demo_leaves_a_picture_and_its_figures(tmp_path, monkeypatch):
     document = json.loads((tmp_path / "cue.json").read_text())
     assert (document["product"], document["seeds"], document["steps"]) == ("evergrad", 2, 40)
     for found, estimator in zip(document["results"], small, strict=True):
-        assert found["updates_per_sample"] == pytest.approx(1 / estimator.stride)
+        assert found["updates_per_sample"] == pytest.approx(1 / estimator.past.stride)
         assert found["milliseconds_a_step"] > 0
         assert [[row["step"] for row in curve] for curve in found["curves"]] == [[20, 40]] * 2
     first, second = (curve[0]["asked"] for curve in document["results"][0]["curves"])
@@ -118,7 +118,7 @@ def test_copy_has_a_rolling_line_and_says_what_each_side_had():
 
 
 def result_of_copy(contest: Contest, entrant: Entrant, curves):
-    about = {"estimator": entrant.label, "stride": entrant.estimator.stride, "reach": entrant.reach}
+    about = {"estimator": entrant.label, "stride": entrant.estimator.past.stride, "reach": entrant.reach}
     return about | {"milliseconds_a_step": 1.0, "seeds": [contest.success(each) for each in curves], "curves": curves}
 
 

@@ -152,13 +152,13 @@ def test_what_does_not_divide_is_refused(programs):
 @pytest.mark.parametrize("estimator", [eg.KTP(rank=2), eg.UORO(), eg.TBPTT(), eg.KF()])
 def test_an_influence_not_worth_splitting_is_refused(estimator):
     with pytest.raises(eg.InputError, match='use shard="lanes"'):
-        estimator.split(learner().model.cell, 2)
+        estimator.influence.split(learner().model.cell, 2)
 
 
 @pytest.mark.parametrize("estimator", [eg.OK(rank=2), eg.RTRL()])
 def test_an_influence_that_cannot_be_cut_evenly_is_refused(estimator):
     with pytest.raises(eg.InputError, match="cannot be cut into 3 equal parts"):
-        estimator.split(learner().model.cell, 3)
+        estimator.influence.split(learner().model.cell, 3)
 
 
 def test_a_source_that_does_not_know_its_streams_is_refused():

@@ -42,16 +42,16 @@ def book(tmp_path):
 def test_the_last_update_is_looked_at(estimator):
     """The loss of the last step was fine, and the weights after it are not."""
     learner = eg.Learner(make_model("rhn"), estimator, optax.sgd(float("inf")))
-    xs, ys, resets = make_data(estimator.stride)
+    xs, ys, resets = make_data(estimator.past.stride)
     start = lambda: learner.init(batch=2, key=jax.random.key(0))  # noqa: E731
-    message = rf"the weights became non-finite at step {estimator.stride - 1} with {type(estimator).__name__}"
+    message = rf"the weights became non-finite at step {estimator.past.stride - 1} with {type(estimator).__name__}"
     with pytest.raises(eg.DivergedError, match=message) as error:
         learner.run(start(), xs, ys, resets)
     assert np.isfinite(error.value.losses).all()
     source = Sequence(Data(jnp.asarray(xs), jnp.asarray(ys), jnp.asarray(resets), jnp.ones(xs.shape)))
     with pytest.raises(eg.DivergedError, match=message):
-        learner.follow(start(), source, jnp.zeros((), jnp.int32), estimator.stride)
-    if estimator.stride == 1:
+        learner.follow(start(), source, jnp.zeros((), jnp.int32), estimator.past.stride)
+    if estimator.past.stride == 1:
         with pytest.raises(eg.DivergedError, match=message):
             learner.step(start(), xs[0], ys[0], resets[0])
 

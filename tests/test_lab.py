@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import evergrad as eg
 from evergrad.cli import app
+from evergrad.extend import Influence, Window
 from evergrad.lab import injected as lab_injected, report
 from evergrad.lab.injected import Injected, injected
 from evergrad.lab.noise import Noise, exact, measure
@@ -35,21 +36,30 @@ def subject():
 class Scaled(eg.Estimator):
     """KF-RTRL whose gradients are all 30 % too large: a bias to be found."""
 
-    window: int = 0
+    @property
+    def past(self):
+        return Window(0)
+
+    @property
+    def influence(self):
+        return ScaledInfluence()
+
+
+class ScaledInfluence(Influence):
     unbiased: ClassVar[bool] = False
     needs_kronecker: ClassVar[bool] = True
 
     def init(self, cell):
-        return eg.KF().init(cell)
+        return eg.KF().influence.init(cell)
 
-    def step(self, carried, cell, memory, key):
-        return eg.KF().step(carried, cell, memory, key)
+    def absorb(self, carried, cells, memories, key):
+        return eg.KF().influence.absorb(carried, cells, memories, key)
 
-    def gradient(self, carried, cell, delta):
-        return jax.tree.map(lambda a: 1.3 * a, eg.KF().gradient(carried, cell, delta))
+    def contract(self, carried, cell, delta):
+        return jax.tree.map(lambda a: 1.3 * a, eg.KF().influence.contract(carried, cell, delta))
 
-    def influence(self, carried, cell):
-        raise NotImplementedError
+    def materialise(self, carried, cell):
+        return eg.KF().influence.materialise(carried, cell)
 
 
 def test_what_it_compares_with_is_the_gradient(subject):

@@ -14,10 +14,10 @@ import pytest
 
 import evergrad as eg
 from evergrad import native
-from evergrad.estimators.base import Estimator
 from evergrad.estimators.kf import sign_trick
 from evergrad.estimators.ok import mixing
 from evergrad.estimators.scaling import norm
+from evergrad.influence import stream_by_stream
 from evergrad.linearize import initial_state, linearize, recurrent_weights
 from evergrad.native import kronecker
 from evergrad.parameters import repeated
@@ -37,7 +37,7 @@ def carried_and_memories(cell, estimator, streams, steps):
     h = 0.3 * jax.random.normal(keys[1], (streams, steps, m))
     reset = jnp.zeros((streams, steps), bool).at[0, steps // 2].set(steps > 1)
     _, memories = jax.vmap(jax.vmap(linearize, (None, 0, 0, 0)), (None, 0, 0, 0))(cell, h, x, reset)
-    shapes = jax.eval_shape(estimator.init, cell)
+    shapes = jax.eval_shape(estimator.influence.init, cell)
     u, a = (0.1 * jax.random.normal(key, (streams, *s.shape)) for key, s in zip(keys[2:4], shapes, strict=True))
     return (u, a), memories, jax.random.split(keys[4], streams)
 
@@ -60,7 +60,7 @@ def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):
     cell, *given = jax.tree.map(lambda a: a.astype(dtype) if is_real(a) else a, (cell, *given))
     cells = changing(cell, steps)
     mix = lambda vectors, gram, key: mixing(vectors, gram, estimator.rank, estimator.mix, key)  # noqa: E731
-    pure = eqx.filter_jit(lambda cells, carried, *rest: Estimator.fold_all(estimator, carried, cells, *rest))(
+    pure = eqx.filter_jit(lambda cells, carried, *rest: stream_by_stream(estimator.influence, carried, cells, *rest))(
         cells, *given
     )
     ours = eqx.filter_jit(lambda cells, carried, *rest: kronecker.fold(mix, carried, cells, *rest))(cells, *given)
@@ -77,9 +77,8 @@ def test_the_sign_trick_by_kernels_is_the_sign_trick(name):
     assert native.available()
     cell, estimator = CELLS[name](jax.random.key(0)), eg.KF(copies=3)
     carried, memories, keys = carried_and_memories(cell, estimator, 4, 1)
-    memory = jax.tree.map(lambda a: a[:, 0], memories)
     for given in (carried, jax.tree.map(jnp.zeros_like, carried)):
-        pure = Estimator.step_all(estimator, given, cell, memory, keys)
+        pure = stream_by_stream(estimator.influence, given, repeated(cell, 1), memories, keys)
         ours = jax.jit(lambda given: kronecker.fold(sign_trick, given, repeated(cell, 1), memories, keys))(given)
         for one, other in zip(ours, pure, strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())

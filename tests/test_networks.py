@@ -119,9 +119,9 @@ def test_only_rows_that_a_layer_can_reach_are_stored():
     sizes = [layer.units for layer in cell.layers]
     rows = [len(each.rows) for each in maps_of(cell).maps]
     assert rows == [sum(sizes), sum(sizes[1:]), sizes[2]]
-    _, a, *_ = eg.OK(rank=2).init(cell)
+    _, a, *_ = eg.OK(rank=2).influence.init(cell)
     assert a.shape[0] == sum(sizes)
-    assert [len(leaf) for leaf in jax.tree.leaves(eg.RTRL().init(cell))] == rows
+    assert [len(leaf) for leaf in jax.tree.leaves(eg.RTRL().influence.init(cell))] == rows
 
 
 def test_many_factorisations_side_by_side_do_not_hang():

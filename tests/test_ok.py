@@ -8,6 +8,7 @@ import pytest
 import evergrad as eg
 from evergrad.estimators.ok import _gram, mixing
 from evergrad.linearize import KroneckerMemory
+from tests import helpers
 from tests.helpers import cast, make_cell
 
 DRAWS = 40_000
@@ -18,7 +19,7 @@ def one_step(estimator, cell, u, a, memory, count=DRAWS):
     carried = u[None], a[:, None]
 
     def draw(key):
-        return estimator.influence(estimator.step(carried, cell, memory, key), cell).weight
+        return estimator.influence.materialise(helpers.one_step(estimator, carried, cell, memory, key), cell).weight
 
     return jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), count))
 
@@ -106,7 +107,7 @@ def test_mixing_is_unbiased_and_optimal_whatever_the_terms(kind, mix, dtype):
 
 def test_rank_one_in_float32_keeps_its_type():
     cell = cast(make_cell("rhn"), jnp.float32)
-    carried = jax.eval_shape(eg.OK(rank=1).init, cell)
+    carried = jax.eval_shape(eg.OK(rank=1).influence.init, cell)
     assert all(a.dtype == jnp.float32 for a in carried)
 
 
@@ -163,7 +164,7 @@ def test_the_maps_of_a_network_are_factorised_one_after_the_other():
     estimator = eg.OK(rank=2, window=0)
     _, memory = linearize(cell, initial_state(cell), jnp.ones(cell.inputs), jnp.zeros((), bool))
     memories, cells = jax.tree.map(lambda a: a[None], memory), repeated(cell, 1)
-    fold = lambda carried, key: estimator.fold(carried, cells, memories, key)  # noqa: E731
-    count, in_a_row = chained(fold, estimator.init(cell), jax.random.key(0))
+    fold = lambda carried, key: estimator.influence.absorb(carried, cells, memories, key)  # noqa: E731
+    count, in_a_row = chained(fold, estimator.influence.init(cell), jax.random.key(0))
     assert count == 3 * len(block(cells, memories).terms)
     assert in_a_row

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad import window
 from evergrad.estimators.scaling import mixed
 from evergrad.linearize import dense_diagonals, immediate, initial_state, linearize, pullback, transition
 from evergrad.model import encode
-from tests.helpers import ESTIMATORS, PAIRS, crossed, make_cell, make_data, with_window
+from tests.helpers import ESTIMATORS, PAIRS, crossed, make_cell, make_data, one_step, with_window
 
 DRAWS, MOST_DRAWS = 20_000, 1_000_000
 ENTRY_CUT, PROJECTION_CUT, STANDARD_ERROR = 6.0, 4.5, 0.003
@@ -29,23 +28,23 @@ CASES = [(e, c, w) for e, c in PAIRS for w in (0, 3) if ESTIMATORS[e].unbiased a
 
 def carried_influence(estimator, cell, xs, resets, key):
     """[m, ...] of stream 0 after all steps."""
+    past, influence = estimator.past, estimator.influence
 
     def step(track, inputs):
         hidden, track, t = track
         x, reset = inputs
         keys = jax.vmap(lambda k: jax.random.fold_in(k, t))(jax.random.split(key, len(x)))
         if estimator.window:
-            track = jax.lax.cond(
-                window.is_full(track), lambda tr: window.make_room(estimator, cell, tr, keys), lambda tr: tr, track
-            )
+            make_room = lambda tr: past.make_room(influence, cell, tr, keys)  # noqa: E731
+            track = jax.lax.cond(past.is_full(track), make_room, lambda tr: tr, track)
         hidden, memory = jax.vmap(linearize, (None, 0, 0, 0))(cell, hidden, encode(cell, x), reset)
-        return (hidden, window.remember(estimator, cell, track, memory, keys), t + 1), None
+        return (hidden, past.remember(influence, cell, track, memory, keys), t + 1), None
 
     hidden = jnp.tile(initial_state(cell)[None], (xs.shape[1], 1))
-    start = hidden, window.start(estimator, cell, xs.shape[1]), jnp.zeros((), jnp.int32)
+    start = hidden, past.start(influence, cell, None, xs.shape[1]), jnp.zeros((), jnp.int32)
     (_, track, _), _ = jax.lax.scan(step, start, (xs, resets))
-    influence = jax.vmap(estimator.influence, (0, None))(track.carried, cell)
-    return jnp.concatenate([a[0].reshape(-1) for a in jax.tree.leaves(influence)])
+    whole = jax.vmap(influence.materialise, (0, None))(track.carried, cell)
+    return jnp.concatenate([a[0].reshape(-1) for a in jax.tree.leaves(whole)])
 
 
 def steps_for(window_size):
@@ -127,9 +126,9 @@ def remembered(cell, steps, seed=0):
 
 
 def exact_influence(cell, memories):
-    carried = eg.RTRL().init(cell)
+    carried = eg.RTRL().influence.init(cell)
     for memory in memories:
-        carried = eg.RTRL().step(carried, cell, memory, None)
+        carried = one_step(eg.RTRL(), carried, cell, memory, None)
     return carried
 
 
@@ -165,11 +164,11 @@ def test_uoro_by_enumeration_of_all_signs(cell):
         nu = jnp.asarray(signs)
         left, right = mixed((transition(cell, memory).matvec(u), v), (nu, pullback(cell, memory, nu)), (one, one))
         total = (
-            jax.tree.map(jnp.add, total, eg.UORO().influence((left, right), cell))
+            jax.tree.map(jnp.add, total, eg.UORO().influence.materialise((left, right), cell))
             if total
-            else eg.UORO().influence((left, right), cell)
+            else eg.UORO().influence.materialise((left, right), cell)
         )
-    old = eg.UORO().influence((transition(cell, memory).matvec(u), v), cell)
+    old = eg.UORO().influence.materialise((transition(cell, memory).matvec(u), v), cell)
     exact = jax.tree.map(jnp.add, old, immediate(cell, memory))
     for a, b in zip(jax.tree.leaves(total), jax.tree.leaves(exact), strict=True):
         np.testing.assert_allclose(a / 2**m, b, rtol=0, atol=1e-12)

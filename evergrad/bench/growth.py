@@ -91,7 +91,7 @@ def fits(law: Law, over: str, say: Callable[[str], None], seconds_each: float = 
 def measured(setting: Setting, estimator: Estimator, seconds: float) -> tuple[float, float]:
     """Seconds of a training step of all streams, timed for about so long, and bytes that one stream more costs."""
     fewest = max(2, 1024 // setting.units)  # of small networks many, so that calling does not count
-    block = max(1, estimator.window, estimator.stride)  # a whole number of folds, and of updates
+    block = estimator.past.period  # a whole number of folds, and of updates
     steps = block * -(-fewest // block)
     return patient(training(setting, estimator, steps), seconds / steps), bytes_a_stream(setting, estimator)
 

@@ -8,7 +8,7 @@ import typer
 
 from evergrad.cli.errors import explained
 from evergrad.cli.json_option import JsonFile, check_json_file, write_json
-from evergrad.training.settings import CELLS
+from evergrad.registry import CELLS
 
 
 def plan(
@@ -46,9 +46,9 @@ def plan(
         budget |= {"seconds": _quantity(time_per_step, _SECONDS, "--time-per-step", "5ms")}
         _check_sizes(units=units, inputs=inputs, outputs=outputs or 1, batch=batch)
         found = _without_memory(
-            lambda key: getattr(eg, CELLS[cell])(inputs=inputs, units=units, key=key), batch, outputs, budget
+            lambda key: CELLS[cell].load()(inputs=inputs, units=units, key=key), batch, outputs, budget
         )
-        about = f"{CELLS[cell]}, {units} units, {inputs} inputs, {batch} streams"
+        about = f"{CELLS[cell].name}, {units} units, {inputs} inputs, {batch} streams"
         table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("estimator", "bias", "memory", "mult-adds", "step", "fits"):
             table.add_column(name, justify="left" if name in ("estimator", "bias", "fits") else "right", no_wrap=True)

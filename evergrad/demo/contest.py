@@ -37,7 +37,7 @@ class Entrant:
     @property
     def updates(self) -> fractions.Fraction:
         """Updates of the weights for each sample of a stream."""
-        return fractions.Fraction(1, self.estimator.stride)
+        return fractions.Fraction(1, self.estimator.past.stride)
 
 
 @dataclasses.dataclass(frozen=True)

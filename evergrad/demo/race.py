@@ -56,7 +56,7 @@ class Racer:
             "estimator": self.entrant.label,
             "updates_per_sample": float(self.entrant.updates),
             "horizon": getattr(estimator, "horizon", None),
-            "stride": estimator.stride,
+            "stride": estimator.past.stride,
             "reach": self.entrant.reach,
             "milliseconds_a_step": self.milliseconds and round(self.milliseconds, 3),
             "seeds": [self.contest.success(curve) for curve in self.curves],

@@ -9,13 +9,15 @@ from evergrad.blocks import absorbed, assembled, block, contracted, nothing_yet,
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.double import doubled, in_double
-from evergrad.estimators.base import Estimator, check_window
+from evergrad.estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad.estimators.diagonal import largest_rank, low_rank_columns
 from evergrad.estimators.parts import apart, keys_for, together
 from evergrad.estimators.scaling import balance, mixed
+from evergrad.influence import Influence, step_by_step, stream_by_stream
 from evergrad.maps import maps_of, rows_of
 from evergrad.native import kronecker
 from evergrad.parameters import repeated
+from evergrad.pasts.window import Window
 
 
 class KF(Estimator):
@@ -31,8 +33,16 @@ class KF(Estimator):
     copies: int = eqx.field(static=True)
     diagonal_rank: int | None = eqx.field(static=True)
     window: int = eqx.field(static=True)
-    unbiased: ClassVar[bool] = True
-    needs_kronecker: ClassVar[bool] = True
+
+    recommended: ClassVar[str] = "only an average of noisy estimates without bias fits."
+
+    @classmethod
+    def choices(cls, cell):
+        return [cls(copies=r, window=k) for r in RANKS for k in WINDOWS]
+
+    @classmethod
+    def usual(cls, cell):
+        return [cls(copies=8)]
 
     def __init__(self, *, copies: int = 1, diagonal_rank: int | None = None, window: int = 0):
         call = f"KF(copies={copies}, diagonal_rank={diagonal_rank}, window={window})"
@@ -42,7 +52,24 @@ class KF(Estimator):
         check_window(window, call)
         self.copies, self.diagonal_rank, self.window = copies, diagonal_rank, window
 
-    def check_kronecker(self, cell):
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return Factors(self.copies, self.diagonal_rank)
+
+
+class Factors(Influence):
+    """u ⊗ A of every linear map, so many times over."""
+
+    copies: int = eqx.field(static=True)
+    diagonal_rank: int | None = eqx.field(static=True)
+    unbiased: ClassVar[bool] = True
+    needs_kronecker: ClassVar[bool] = True
+
+    def check_fit(self, cell):
         if self.diagonal_rank is not None:
             available = largest_rank(cell)
             refuse_unless(
@@ -58,7 +85,10 @@ class KF(Estimator):
         of_maps = [(zeros(self.copies, e.p), zeros(len(e.rows), self.copies, e.q)) for e in maps]
         return together(of_maps, nothing_yet(cell))
 
-    def step(self, carried, cell, memory, key):
+    def absorb(self, carried, cells, memories, key):
+        return step_by_step(self._step, carried, cells, memories, key)
+
+    def _step(self, carried, cell, memory, key):
         found = block(repeated(cell, 1), jax.tree.map(lambda a: a[None], memory))
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
@@ -81,29 +111,27 @@ class KF(Estimator):
             columns = low_rank_columns(memory, columns, self.diagonal_rank, rank_key)
         return mixed((u, a), (vector, columns), (sign, sign))
 
-    def step_all(self, carried, cell, memory, keys):
-        def one(carried, memories, keys):
-            newest = jax.tree.map(lambda a: a[:, 0], memories)
-            return Estimator.step_all(self, carried, cell, newest, keys)
+    def absorb_all(self, carried, cells, memories, keys):
+        def pure(carried, memories, keys):
+            return stream_by_stream(self, carried, cells, memories, keys)
 
-        memories = jax.tree.map(lambda a: a[:, None], memory)
-        if self.diagonal_rank is not None:
-            return one(carried, memories, keys)
-        return kronecker.fold_or(one, sign_trick, carried, repeated(cell, 1), memories, keys)
+        if self.diagonal_rank is not None or memories.alive.shape[1] > 1:
+            return pure(carried, memories, keys)
+        return kronecker.fold_or(pure, sign_trick, carried, cells, memories, keys)
 
-    def cost(self, sizes):
+    def cost(self, sizes, block):
         numbers = self.copies * sizes.m * sizes.q
         pulled = sizes.m * sizes.pull if sizes.dense else 0
         return Cost(sizes.m * numbers + pulled, 0, 10 * numbers, 2.3 * numbers + sizes.m * sizes.q, 20)
 
-    def gradient(self, carried, cell, delta):
+    def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
         through = lambda each, u, a: jnp.einsum("bcp,bm,bmcq->pq", u, rows_of(delta, each.rows, axis=1), a)  # noqa: E731
         found = [through(each, *pair) / self.copies for each, pair in zip(maps, pairs, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 
-    def influence(self, carried, cell):
+    def materialise(self, carried, cell):
         pairs, rest = apart(carried, maps_of(cell).maps, 2)
         return whole_influence(cell, [jnp.einsum("cp,mcq->mpq", u, a) / self.copies for u, a in pairs], rest)
 
@@ -116,7 +144,7 @@ def _sign(key, dtype):
 def sign_trick(
     vectors: Float[Array, "N p"], gram: UInt32[Array, "N N 2"], key: jax.Array
 ) -> tuple[Float[Array, "N-1 p"], Float[Array, "N N-1"]]:
-    """`KF._mix` of all copies at once, from the inner products of the matrices HA and of D: u', and A' as weights of those."""
+    """`Factors._mix` of all copies at once, from the inner products of the matrices HA and of D: u', and A' as weights of those."""
     lengths, sizes = jnp.linalg.norm(vectors, axis=1), _lengths(gram, vectors)
     signs = jax.vmap(lambda key: _sign(jax.random.split(key)[0], vectors.dtype))(
         jax.random.split(key, len(vectors) - 1)

@@ -15,12 +15,14 @@ from evergrad.blocks import (
 )
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
-from evergrad.estimators.base import Estimator, check_window
+from evergrad.estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad.estimators.diagonal import directions, largest_rank
 from evergrad.estimators.parts import apart, keys_for, together
 from evergrad.estimators.scaling import mixed
+from evergrad.influence import Influence, step_by_step
 from evergrad.linearize import transition
 from evergrad.maps import maps_of, rows_of
+from evergrad.pasts.window import Window
 
 
 class KTP(Estimator):
@@ -34,8 +36,16 @@ class KTP(Estimator):
 
     rank: int = eqx.field(static=True)
     window: int = eqx.field(static=True)
-    unbiased: ClassVar[bool] = True
-    needs_kronecker: ClassVar[bool] = True
+
+    recommended: ClassVar[str] = "neither RTRL nor OK fits; it is unbiased at the cost of TBPTT."
+
+    @classmethod
+    def choices(cls, cell):
+        return [cls(rank=r, window=k) for r in RANKS for k in WINDOWS]
+
+    @classmethod
+    def usual(cls, cell):
+        return [cls(), *(cls(rank=r) for r in RANKS if r < cls().rank)]
 
     def __init__(self, *, rank: int = 16, window: int = 0):
         call = f"KTP(rank={rank}, window={window})"
@@ -43,7 +53,23 @@ class KTP(Estimator):
         check_window(window, call)
         self.rank, self.window = rank, window
 
-    def check_kronecker(self, cell):
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return Triples(self.rank)
+
+
+class Triples(Influence):
+    """Σ aᵢ ⊗ bᵢ ⊗ cᵢ of every linear map."""
+
+    rank: int = eqx.field(static=True)
+    unbiased: ClassVar[bool] = True
+    needs_kronecker: ClassVar[bool] = True
+
+    def check_fit(self, cell):
         available = largest_rank(cell)
         refuse_unless(
             self.rank <= available,
@@ -57,7 +83,10 @@ class KTP(Estimator):
         of_maps = [tuple(jnp.zeros((self.rank, size), dtype) for size in three) for three in sizes]
         return together(of_maps, nothing_yet(cell))
 
-    def step(self, carried, cell, memory, key):
+    def absorb(self, carried, cells, memories, key):
+        return step_by_step(self._step, carried, cells, memories, key)
+
+    def _step(self, carried, cell, memory, key):
         maps = maps_of(cell).maps
         triples, rest = apart(carried, maps, 3)
         keys = [jax.random.split(key) for key in keys_for(key, maps)]
@@ -86,18 +115,18 @@ class KTP(Estimator):
             triple = jax.vmap(mixed)(triple, (vectors, d, d_gates), signs)
         return triple
 
-    def cost(self, sizes):
+    def cost(self, sizes, block):
         p, q, numbers = sizes.p, sizes.q, self.rank * (sizes.p + sizes.m + sizes.q)
         moved = 2 * sizes.pull if sizes.dense else sizes.n * q
         return Cost(0, self.rank * (moved + p * q), 8 * numbers, numbers, 20)
 
-    def gradient(self, carried, cell, delta):
+    def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         triples, rest = apart(carried, maps, 3)
         found = [_contracted(*three, rows_of(delta, e.rows, axis=1)) for e, three in zip(maps, triples, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 
-    def influence(self, carried, cell):
+    def materialise(self, carried, cell):
         triples, rest = apart(carried, maps_of(cell).maps, 3)
         return whole_influence(cell, [jnp.einsum("rp,rm,rq->mpq", *three) for three in triples], rest)
 

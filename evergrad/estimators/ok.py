@@ -20,12 +20,13 @@ from evergrad.blocks import (
 from evergrad.checks import refuse_unless, whole_number
 from evergrad.costs import Cost
 from evergrad.double import doubled, in_double, packed
-from evergrad.estimators.base import Estimator, check_split, check_window
+from evergrad.estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad.estimators.parts import after, apart, keys_for, together
+from evergrad.influence import Influence, check_split, stream_by_stream
 from evergrad.low_rank import MIXES, Mix, compress
 from evergrad.maps import maps_of, rows_of
 from evergrad.native import kronecker
-from evergrad.parameters import repeated
+from evergrad.pasts.window import Window
 
 _SMALL = 1 << 16  # numbers of all terms below which they are made double all at once
 
@@ -44,7 +45,16 @@ class OK(Estimator):
     rank: int = eqx.field(static=True)
     window: int = eqx.field(static=True)
     mix: Mix = eqx.field(static=True)
-    needs_kronecker: ClassVar[bool] = True
+
+    recommended: ClassVar[str] = "exact RTRL does not fit; of those without bias it is the quietest."
+
+    @classmethod
+    def choices(cls, cell):
+        return [cls(rank=r, window=k) for r in RANKS for k in WINDOWS]
+
+    @classmethod
+    def usual(cls, cell):
+        return [cls(), *(cls(rank=r) for r in RANKS if r < cls().rank)]
 
     def __init__(self, *, rank: int = 8, window: int = 16, mix: Mix = "sampling"):
         call = f'OK(rank={rank}, window={window}, mix="{mix}")'
@@ -54,10 +64,26 @@ class OK(Estimator):
         self.rank, self.window, self.mix = rank, window, mix
 
     @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return KroneckerSum(self.rank, self.mix)
+
+
+class KroneckerSum(Influence):
+    """Σ uᵢ ⊗ Aᵢ of every linear map."""
+
+    rank: int = eqx.field(static=True)
+    mix: Mix = eqx.field(static=True)
+    needs_kronecker: ClassVar[bool] = True
+
+    @property
     def unbiased(self) -> bool:
         return self.mix != "truncate"
 
-    def check_kronecker(self, cell):
+    def check_fit(self, cell):
         p = max(each.p for each in maps_of(cell).maps)
         refuse_unless(
             self.rank < p,
@@ -78,10 +104,7 @@ class OK(Estimator):
         """A sum over p regressors never has more than p terms."""
         return min(self.rank, each.p)
 
-    def step(self, carried, cell, memory, key):
-        return self.fold(carried, repeated(cell, 1), jax.tree.map(lambda a: a[None], memory), key)
-
-    def fold(self, carried, cells, memories, key):
+    def absorb(self, carried, cells, memories, key):
         found, cell = block(cells, memories), first_of(cells)
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
@@ -98,27 +121,24 @@ class OK(Estimator):
         u, weights = mixing(vectors, _gram(old, new), len(u), self.mix, key)
         return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
 
-    def fold_all(self, carried, cells, memories, keys):
+    def absorb_all(self, carried, cells, memories, keys):
         mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
 
         def pure(carried, memories, keys):
-            return Estimator.fold_all(self, carried, cells, memories, keys)
+            return stream_by_stream(self, carried, cells, memories, keys)
 
         return kronecker.fold_or(pure, mix, carried, cells, memories, keys)
 
-    def step_all(self, carried, cell, memory, keys):
-        return self.fold_all(carried, repeated(cell, 1), jax.tree.map(lambda a: a[:, None], memory), keys)
-
-    def cost(self, sizes):
-        m, q, r, k = sizes.m, sizes.q, min(self.rank, sizes.p), max(self.window, 1)
-        suffixes = m * sizes.pull if self.window or sizes.dense else 0
+    def cost(self, sizes, block):
+        m, q, r, k = sizes.m, sizes.q, min(self.rank, sizes.p), max(block, 1)
+        suffixes = m * sizes.pull if block or sizes.dense else 0
         mixed = (r + k) * (2 * r + k) * q * m / k
-        scratch = (2.3 * r * q + (k + 1) * m + 1.3 * k * q if self.window else 1.3 * r * q) * m
+        scratch = (2.3 * r * q + (k + 1) * m + 1.3 * k * q if block else 1.3 * r * q) * m
         products = suffixes + r * q * m * m / k
         calls = (30 + 2 * m + (r + k) ** 2 / 8) / k  # rows of small products, and the factorisations of mixing
         return Cost(products, mixed, r * q * m * (1 + 8 / k), scratch, calls)
 
-    def gradient(self, carried, cell, delta):
+    def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
         found = [_contracted(*pair, rows_of(delta, each.rows, axis=1)) for each, pair in zip(maps, pairs, strict=True)]
@@ -131,7 +151,7 @@ class OK(Estimator):
             check_split(each.q, parts, f"the {each.q} columns of each A")
         return together([(-1, 2)] * len(maps.maps), (-1,) * len(maps.rest))
 
-    def influence(self, carried, cell):
+    def materialise(self, carried, cell):
         pairs, rest = apart(carried, maps_of(cell).maps, 2)
         return whole_influence(cell, [jnp.einsum("rp,mrq->mpq", u, a) for u, a in pairs], rest)
 

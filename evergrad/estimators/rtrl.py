@@ -9,9 +9,11 @@ from evergrad.blocks import added, all_rows, block, first_of, reached, size_of, 
 from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless
 from evergrad.costs import Cost
-from evergrad.estimators.base import Estimator, check_split, check_window
+from evergrad.estimators.base import WINDOWS, Estimator, check_window
+from evergrad.influence import Influence, check_split
 from evergrad.maps import rows_of
-from evergrad.parameters import parameters, repeated
+from evergrad.parameters import parameters
+from evergrad.pasts.window import Window
 
 
 class RTRL(Estimator):
@@ -22,32 +24,54 @@ class RTRL(Estimator):
     """
 
     window: int = eqx.field(static=True)
-    unbiased: ClassVar[bool] = True
+    recommended: ClassVar[str] = "it is exact, and it fits."
+
+    @classmethod
+    def choices(cls, cell):
+        return [cls(window=k) for k in sorted({*WINDOWS, cell.units}, reverse=True)]
+
+    @classmethod
+    def usual(cls, cell):
+        return [cls(window=cell.units)]
 
     def __init__(self, *, window: int = 0):
         check_window(window, f"RTRL(window={window})")
         self.window = window
+
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return Whole()
+
+
+class Whole(Influence):
+    """G itself, the rows of the state that each parameter can reach."""
+
+    unbiased: ClassVar[bool] = True
+
+    def exact_for(self, cell):
+        return True
 
     def init(self, cell):
         """For every parameter the rows of the state that it can reach; None for one that a step does not look at."""
         zeros = lambda a, rows: None if rows is None else jnp.zeros((len(rows), *a.shape), a.dtype)  # noqa: E731
         return jax.tree.map(zeros, parameters(cell), reached(cell))
 
-    def step(self, carried, cell, memory, key):
-        return self.fold(carried, repeated(cell, 1), jax.tree.map(lambda a: a[None], memory), key)
-
-    def fold(self, carried, cells, memories, key):
+    def absorb(self, carried, cells, memories, key):
         found, cell = block(cells, memories), first_of(cells)
         carry = lambda a, new, rows: found.carry(a, rows) + new  # noqa: E731
         return jax.tree.map(carry, carried, _own(cell, carried, added(cell, found)), reached(cell))
 
-    def cost(self, sizes):
-        m, all_, k = sizes.m, sizes.m * sizes.parameters, max(self.window, 1)
-        pulled = m * sizes.pull if self.window or sizes.dense else 0
-        products = pulled + (all_ * m / k if self.window else sizes.apply * sizes.parameters)
-        return Cost(products, all_ if self.window else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
+    def cost(self, sizes, block):
+        m, all_, k = sizes.m, sizes.m * sizes.parameters, max(block, 1)
+        pulled = m * sizes.pull if block or sizes.dense else 0
+        products = pulled + (all_ * m / k if block else sizes.apply * sizes.parameters)
+        return Cost(products, all_ if block else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
 
-    def gradient(self, carried, cell, delta):
+    def contract(self, carried, cell, delta):
         through = lambda a, rows: jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)  # noqa: E731
         return with_zeros(cell, _whole(cell, jax.tree.map(through, carried, reached(cell))))
 
@@ -63,7 +87,7 @@ class RTRL(Estimator):
         )
         return jax.tree.map(lambda axis: axis + 1 if axis >= 0 else -1, axes)
 
-    def influence(self, carried, cell):
+    def materialise(self, carried, cell):
         m = size_of(cell)
         return with_zeros(cell, jax.tree.map(lambda a, rows: all_rows(a, rows, m), carried, reached(cell)), m)
 

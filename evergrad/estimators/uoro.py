@@ -5,10 +5,12 @@ import jax
 import jax.numpy as jnp
 
 from evergrad.costs import Cost
-from evergrad.estimators.base import Estimator, check_window
+from evergrad.estimators.base import WINDOWS, Estimator, check_window
 from evergrad.estimators.scaling import mixed
+from evergrad.influence import Influence, step_by_step, stream_by_stream
 from evergrad.linearize import initial_state, pullback, pullback_norm, transition
 from evergrad.parameters import parameters
+from evergrad.pasts.window import Window
 
 
 class UORO(Estimator):
@@ -21,16 +23,40 @@ class UORO(Estimator):
     """
 
     window: int = eqx.field(static=True)
-    unbiased: ClassVar[bool] = True
+
+    recommended: ClassVar[str] = (
+        "only the cheapest estimate without bias fits: it is noisy, so use a small learning rate."
+    )
+
+    @classmethod
+    def choices(cls, cell):
+        return [cls(window=k) for k in WINDOWS]
 
     def __init__(self, *, window: int = 0):
         check_window(window, f"UORO(window={window})")
         self.window = window
 
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return RankOne()
+
+
+class RankOne(Influence):
+    """u ⊗ v over all parameters."""
+
+    unbiased: ClassVar[bool] = True
+
     def init(self, cell):
         return jnp.zeros_like(initial_state(cell)), jax.tree.map(jnp.zeros_like, parameters(cell))
 
-    def step(self, carried, cell, memory, key):
+    def absorb(self, carried, cells, memories, key):
+        return step_by_step(self._step, carried, cells, memories, key)
+
+    def _step(self, carried, cell, memory, key):
         u, v = carried
         signs = jax.random.rademacher(key, u.shape, u.dtype)
         one = jnp.ones((), u.dtype)  # a sign for the whole would change nothing: the signs of ν have it in them
@@ -40,20 +66,22 @@ class UORO(Estimator):
         )
         return mixed((transition(cell, memory).matvec(u), v), new, (one, one), norms)
 
-    def step_all(self, carried, cell, memory, keys):
-        """All streams at once: passes over the whole of v keep all cores busy."""
-        return jax.vmap(lambda *one: self.step(one[0], cell, *one[1:]))(carried, memory, keys)
+    def absorb_all(self, carried, cells, memories, keys):
+        """One step of all streams at once: passes over the whole of v keep all cores busy."""
+        if memories.alive.shape[1] > 1:
+            return stream_by_stream(self, carried, cells, memories, keys)
+        return jax.vmap(lambda *one: self.absorb(one[0], cells, *one[1:]))(carried, memories, keys)
 
-    def cost(self, sizes):
+    def cost(self, sizes, block):
         return Cost(
             0, 2 * sizes.pull if sizes.dense else sizes.n * sizes.q, 8 * sizes.parameters, 1.2 * sizes.parameters
         )
 
-    def gradient(self, carried, cell, delta):
+    def contract(self, carried, cell, delta):
         u, v = carried
         scale = jnp.sum(delta * u, axis=1)
         return jax.tree.map(lambda a: jnp.tensordot(scale, a, 1), v)
 
-    def influence(self, carried, cell):
+    def materialise(self, carried, cell):
         u, v = carried
         return jax.tree.map(lambda a: jnp.tensordot(u, a, 0), v)

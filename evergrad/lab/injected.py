@@ -52,7 +52,7 @@ def injected(
 ) -> Injected:
     """Of the first stream of `data` [T, B], at `places` spread over its steps. An estimator without noise gives 0."""
     data = jax.tree.map(lambda a: a[:, :1], data)
-    block = max(1, estimator.window)
+    block = estimator.past.period
     if len(data.reset) <= block:
         return Injected(None, None, None)
     state_key, noise_key = jax.random.split(key)
@@ -99,32 +99,28 @@ class _Fold(eqx.Module):
 
     def after(self, v: Float[Array, " m"], key: Array) -> Any:
         """The same as it is after the fold."""
-        if self.estimator.window:
-            carried = self.estimator.fold(
-                self.carried, repeated(self.cell, len(self.memories.alive)), self.memories, key
-            )
-        else:
-            newest = jax.tree.map(lambda a: a[0], self.memories)
-            carried = self.estimator.step(self.carried, self.cell, newest, key)
+        cells = repeated(self.cell, len(self.memories.alive))
+        carried = self.estimator.influence.absorb(self.carried, cells, self.memories, key)
         return _contracted(self.estimator, carried, self.cell, v)
 
 
 def _contracted(estimator, carried, cell, v):
     streams = jax.tree.map(lambda a: a[None], carried)
-    return estimator.gradient(streams, cell, v[None])
+    return estimator.influence.contract(streams, cell, v[None])
 
 
 @eqx.filter_jit
 def _advanced(estimator, state, data):
-    return drive(estimator, state, data, None, lambda state, results, t, gradient: (state, results))[0]
+    return drive(estimator, state, data, None, lambda state, results, t, gradient, steps: (state, results))[0]
 
 
 @eqx.filter_jit
 def _at_fold(estimator, model, state, following):
     """The influence of the one stream, and what comes next: the oldest of the window, or the step that follows."""
     carried = jax.tree.map(lambda a: a[0], state.track.carried)
-    if estimator.window:
-        return carried, jax.tree.map(lambda a: a[: estimator.window, 0], state.track.memories)
+    oldest = estimator.past.oldest(state.track)
+    if oldest is not None:
+        return carried, jax.tree.map(lambda a: a[:, 0], oldest)
     _, memory = linearize(model.cell, state.hidden[0], encode(model.cell, following.x), following.reset)
     return carried, jax.tree.map(lambda a: a[None], memory)
 
@@ -151,7 +147,7 @@ def bound(fold: _Fold) -> float | None:
         return None
     if isinstance(fold.estimator, OK):
         return _optimum(fold)
-    if isinstance(fold.estimator, KF) and fold.estimator.diagonal_rank is None and not fold.estimator.window:
+    if isinstance(fold.estimator, KF) and fold.estimator.diagonal_rank is None and len(fold.memories.alive) == 1:
         return _sign_trick(fold)
     return None
 

@@ -86,7 +86,7 @@ def measure(
 ) -> dict[str, Noise]:
     """Noise of every estimator over `data` [T, B]. `told(name, steps)` hears of progress."""
     for name, estimator in estimators.items():
-        refuse_unless(estimator.stride == 1, f"{name}: a gradient at every step needs stride=1.")
+        refuse_unless(estimator.past.stride == 1, f"{name}: a gradient at every step needs stride=1.")
         estimator.check(model.cell)
     steps, batch = data.reset.shape
     _check_room(model, estimators, steps, batch, repetitions)
@@ -175,7 +175,7 @@ def _exact_piece(estimator, state, data):
     steps = len(data.reset)
     results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), parameters(state.model.cell))
 
-    def write(state, results, t, gradient):
+    def write(state, results, t, gradient, steps):
         return state, jax.tree.map(lambda all_, one: all_.at[t].set(one), results, gradient.cell)
 
     return drive(estimator, state, data, results, write)
@@ -187,7 +187,7 @@ def _noisy_piece(estimator, states, data, truth, probes):
     arrays, rest = eqx.partition(states, eqx.is_array)
     dtype = jax.tree.leaves(truth)[0].dtype
 
-    def compare(state, results, t, gradient):
+    def compare(state, results, t, gradient, steps):
         g = jax.tree.map(lambda a: a[t], truth)
         error = jax.tree.map(jnp.subtract, gradient.cell, g)
         numbers = inner(gradient.cell, g), inner(gradient.cell, gradient.cell), inner(error, error)

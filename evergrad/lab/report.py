@@ -34,7 +34,7 @@ def noise_of(
         cell = subject.model.cell
         row["multiply_adds"] = multiply_adds(estimator, cell)
         row |= {"injected": None, "injected_error": None, "bound": None, "verdict": None}
-        if with_injected and estimator.horizon is None:
+        if with_injected and estimator.past.complete:
             fold = injected(subject.model, estimator, subject.data, key=injected_key)
             row |= {"injected": fold.measured, "injected_error": fold.error, "bound": fold.bound}
             row["verdict"] = fold.verdict()

@@ -6,17 +6,17 @@ from pathlib import Path
 import equinox as eqx
 import jax
 
-import evergrad as eg
 from evergrad import room
 from evergrad.checks import InputError, refuse_unless
 from evergrad.estimators import Estimator
 from evergrad.model import Model
 from evergrad.names import refuse_unknown
+from evergrad.registry import ESTIMATORS, PARAMETERS
 from evergrad.tasks.base import Data
 from evergrad.training.build import make_model, set_precision
 from evergrad.training.folder import open_run
 from evergrad.training.run import load
-from evergrad.training.settings import ESTIMATORS, Settings
+from evergrad.training.settings import Settings
 from evergrad.training.tasks import make_task
 
 
@@ -79,16 +79,20 @@ def parse_estimator(text: str) -> Estimator:
     """From `name:parameter=value,…`, for instance ok:rank=8,window=16. TBPTT is of stride 1 unless it says otherwise."""
     name, _, rest = text.partition(":")
     refuse_unknown("estimator", name, ESTIMATORS)
-    kind, parameters = ESTIMATORS[name]
+    entry = ESTIMATORS[name]
     said = {"horizon": 25, "stride": 1} if name == "tbptt" else {}
     for item in filter(None, rest.split(",")):
         parameter, _, value = item.partition("=")
-        refuse_unknown(f"parameter of {name}", parameter, parameters)
-        said[parameter] = value if parameter == "mix" else _whole(text, parameter, value)
-    return getattr(eg, kind)(**said)
+        refuse_unknown(f"parameter of {name}", parameter, entry.parameters)
+        said[parameter] = _valued(text, parameter, value)
+    return entry.load()(**said)
 
 
-def _whole(text, parameter, value):
-    if not value.isdecimal():
+def _valued(text, parameter, value):
+    kind = PARAMETERS[parameter].kind
+    if kind is int and not value.isdecimal():
         raise InputError(f'--estimator {text}: {parameter} is "{value}", but must be a whole number.')
-    return int(value)
+    try:
+        return kind(value)
+    except ValueError:
+        raise InputError(f'--estimator {text}: {parameter} is "{value}", but must be a number.') from None

@@ -144,7 +144,7 @@ class Machine:
         """
         inside = self.inside(leaves)
         target, part = self._prepare(inside.linear, z, target, weight)
-        if self.settings.estimator.stride == 1:
+        if self.settings.estimator.past.stride == 1:
             data = Data(z, target, jnp.zeros(weight.shape, bool), weight)
             update = self._learner(inside.state.model)._update
             state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)

@@ -15,6 +15,7 @@ import evergrad as eg
 from evergrad.checks import InputError, refuse_unless
 from evergrad.files import written_whole
 from evergrad.printable import brief, first_line, printable
+from evergrad.registry import ESTIMATORS, name_of
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
@@ -160,20 +161,23 @@ def _objects() -> dict[str, tuple]:
         "session": (Session, Session.__getstate__, _revive_session),
         "slots": (Slots, vars, _revive_slots),
         "settings": (Settings, vars, lambda fields: Settings(**fields)),
-        "estimator": (eg.Estimator, _estimator_parts, lambda parts: _ESTIMATORS[parts[0]](**parts[1])),
+        "estimator": (eg.Estimator, _estimator_parts, _estimator),
     }
-
-
-_ESTIMATORS = {kind.__name__: kind for kind in (eg.RTRL, eg.TBPTT, eg.UORO, eg.KF, eg.OK, eg.KTP)}
 
 
 def _estimator_parts(estimator):
     refuse_unless(
-        type(estimator) in _ESTIMATORS.values(),
+        name_of(ESTIMATORS, type(estimator)) is not None,
         f"a model with the estimator {type(estimator).__name__} cannot be saved, since load knows only "
-        f"{', '.join(_ESTIMATORS)}: keep it with pickle.",
+        f"{', '.join(entry.name for entry in ESTIMATORS.values())}: register yours (evergrad/registry.py), or keep the "
+        "model with pickle.",
     )
     return [type(estimator).__name__, dict(vars(estimator))]
+
+
+def _estimator(parts):
+    entry = next(entry for entry in ESTIMATORS.values() if entry.name == parts[0])
+    return entry.load()(**parts[1])
 
 
 def _revive_session(state):

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from evergrad import window
 from evergrad.checks import DivergedError
 from evergrad.river.machine import Machine, Settings, machine
 from evergrad.river.pending import KEPT, Pending, Sample
@@ -134,7 +133,7 @@ class Session:
         self._step(sample, nothing, nothing)
 
     def _step(self, sample, target, weight):
-        full = window.full_after(self.settings.estimator, self.taken)
+        full = self.settings.estimator.past.full_after(self.taken)
         target, weight = self._numbers(target), weight.astype(self.settings.dtype)
         self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, weight, full=full)
         self.taken += 1

@@ -10,10 +10,12 @@ import optax
 import evergrad as eg
 from evergrad import driver, native
 from evergrad.cells.initial import read_initial
+from evergrad.checks import refuse_unless
 from evergrad.estimators.base import Estimator
 from evergrad.placing import check_divides, place
+from evergrad.registry import CELLS, ESTIMATORS, OPTIMISERS, READOUTS
 from evergrad.tasks.base import Source, place_source, spread_axes
-from evergrad.training.settings import CELLS, ESTIMATORS, Settings
+from evergrad.training.settings import Settings
 from evergrad.training.sizes import check_room
 from evergrad.training.tasks import Task, make_task
 
@@ -69,12 +71,26 @@ def make_model(settings: Settings, task: Task, key: jax.Array | None = None) -> 
     cell_key, readout_key = jax.random.split(_keys(settings)[0] if key is None else key)
     cell_starts, readout_starts = _starts(settings.initial)
     cell = make_cell(settings, task.inputs, cell_key, **cell_starts)
-    return eg.Model(cell, task.readout(settings.units, readout_key, **readout_starts))
+    return eg.Model(cell, make_readout(settings, task, readout_key, **readout_starts))
+
+
+def make_readout(settings: Settings, task: Task, key: jax.Array, **starts: str) -> eg.Readout:
+    """The task's own, or the one that the settings name, with as many outputs."""
+    own = task.readout(settings.units, key, **starts)
+    if settings.readout is None:
+        return own
+    kind = READOUTS[settings.readout].load()
+    refuse_unless(
+        kind.targets == own.targets,
+        f"--readout {settings.readout} predicts {kind.targets}, but the targets of {settings.task} are {own.targets}: leave "
+        f"--readout out, or use one for {own.targets}.",
+    )
+    return kind(settings.units, len(own.bias), key=key, **starts)
 
 
 def make_cell(settings: Settings, inputs: int, key: jax.Array, **starts: str) -> eg.Cell:
     """One cell, or a stack of them; settings from before there were stacks say nothing of layers."""
-    kind, layers = getattr(eg, CELLS[settings.cell]), settings.layers or 1
+    kind, layers = CELLS[settings.cell].load(), settings.layers or 1
     if layers == 1:
         return kind(inputs=inputs, units=settings.units, key=key, **starts)
     sizes = [inputs] + [settings.units] * (layers - 1)
@@ -93,7 +109,7 @@ def _make_learner(settings: Settings, task: Task, key: jax.Array) -> eg.Learner:
 def _learner_of(model: eg.Model, settings: Settings) -> eg.Learner:
     """Of settings that are spelt out: a schedule must know how many steps there are."""
     estimator = make_estimator(settings)
-    return eg.Learner(model, estimator, make_optimiser(settings, estimator.stride), clip=settings.clip)
+    return eg.Learner(model, estimator, make_optimiser(settings, estimator.past.stride), clip=settings.clip)
 
 
 def _spread(job: Job, mesh: jax.sharding.Mesh) -> Job:
@@ -106,9 +122,9 @@ def _spread(job: Job, mesh: jax.sharding.Mesh) -> Job:
 
 
 def make_estimator(settings: Settings) -> Estimator:
-    name, parameters = ESTIMATORS[settings.estimator]
-    said = {p: getattr(settings, p) for p in parameters if getattr(settings, p) is not None}
-    return getattr(eg, name)(**said)
+    entry = ESTIMATORS[settings.estimator]
+    said = {p: getattr(settings, p) for p in entry.parameters if getattr(settings, p) is not None}
+    return entry.load()(**said)
 
 
 def _starts(initial: str | None) -> tuple[dict[str, str], dict[str, str]]:
@@ -118,10 +134,11 @@ def _starts(initial: str | None) -> tuple[dict[str, str], dict[str, str]]:
 
 def make_optimiser(settings: Settings, stride: int = 1) -> optax.GradientTransformation:
     """With its rate scheduled over the run's updates, one every `stride` steps."""
-    rate = _rate(settings, -(-settings.steps // stride))
-    return (
-        optax.sgd(rate, momentum=0.9) if settings.optimiser == "momentum" else getattr(optax, settings.optimiser)(rate)
-    )
+    return OPTIMISERS[settings.optimiser].load()(_rate(settings, -(-settings.steps // stride)))
+
+
+def momentum(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+    return optax.sgd(rate, momentum=0.9)
 
 
 def takes_kernels(job: Job) -> bool:
@@ -147,7 +164,7 @@ def _rate(settings: Settings, updates: int) -> float | optax.Schedule:
 
 def _spelt_out(settings: Settings, estimator: Estimator, task: Task) -> Settings:
     """The settings with what was left to the estimator and to the task."""
-    parameters = {p: getattr(estimator, p) for p in ESTIMATORS[settings.estimator][1]}
+    parameters = {p: getattr(estimator, p) for p in ESTIMATORS[settings.estimator].parameters}
     steps = task.steps if settings.steps is None else settings.steps
     return dataclasses.replace(settings, **parameters, steps=steps)
 

@@ -9,9 +9,10 @@ from rich.text import Text
 
 from evergrad.checks import refuse_unless
 from evergrad.printable import printable
+from evergrad.registry import ESTIMATORS
 from evergrad.training.folder import Folder, open_run
 from evergrad.training.reports import rows
-from evergrad.training.settings import ESTIMATORS, Settings
+from evergrad.training.settings import Settings
 
 _FIGURES = {
     "copy": ("length",),
@@ -33,8 +34,9 @@ def named_runs(paths: Sequence[Path], complain: Callable[[str], None]) -> list[t
 
 
 def estimator_in_words(settings: Settings) -> str:
-    name, parameters = ESTIMATORS[settings.estimator]
-    return f"{name}({', '.join(f'{p}={getattr(settings, p)}' for p in parameters if getattr(settings, p) is not None)})"
+    entry = ESTIMATORS[settings.estimator]
+    said = [f"{p}={getattr(settings, p)}" for p in entry.parameters if getattr(settings, p) is not None]
+    return f"{entry.name}({', '.join(said)})"
 
 
 def summary(folder: Folder) -> dict[str, Any]:

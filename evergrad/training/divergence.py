@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from evergrad import driver, window
+from evergrad import driver
 from evergrad.driver import State
 from evergrad.learner import Learner
 from evergrad.placing import mesh_of, place
@@ -30,8 +30,8 @@ _norm = jax.jit(optax.tree.norm)
 
 def without_influence(learner: Learner, state: State) -> State:
     """The same state with no past: zero influence, an empty window, a stride that begins."""
-    track = window.start(learner.estimator, state.model.cell, len(state.hidden), mesh_of(state))
-    return eqx.tree_at(lambda s: s.track, driver.stride_anew(state), track, is_leaf=lambda leaf: leaf is None)
+    track = driver.begun(learner.estimator, state.model, len(state.hidden), mesh_of(state))
+    return eqx.tree_at(lambda s: s.track, state, track, is_leaf=lambda leaf: leaf is None)
 
 
 class _Norm(NamedTuple):
@@ -50,7 +50,7 @@ def gradient_norm(learner: Learner, state: State, source: Source, position: Any)
     if mesh is not None:
         state = place(state, driver.axes(state, learner.estimator, mesh), mesh)
     try:
-        state, _, _ = probe.follow(state, source, position, learner.estimator.stride)
+        state, _, _ = probe.follow(state, source, position, learner.estimator.past.stride)
     except ArithmeticError as error:
         state = error.state
     return float(np.asarray(state.optimiser.norm))

@@ -7,8 +7,9 @@ from typing import Any
 from evergrad.checks import InputError, refuse_unless
 from evergrad.names import refuse_unknown
 from evergrad.printable import brief, first_line, printable
+from evergrad.registry import ESTIMATORS, having
 from evergrad.tasks.reading import read_file
-from evergrad.training.settings import ESTIMATORS, Settings, default, fields, flag, split_names
+from evergrad.training.settings import Settings, default, fields, flag, split_names
 
 
 def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Settings:
@@ -115,9 +116,9 @@ def _decided_by_gap(chosen: dict[str, Any], asked: set[str]) -> dict[str, Any]:
 def _check_parameters(chosen: dict[str, Any], asked: set[str]) -> None:
     """Refuses a parameter that the estimator does not have."""
     estimator = chosen["estimator"]
-    own = ESTIMATORS[estimator][1]
+    own = ESTIMATORS[estimator].parameters
     for name in sorted(asked):
-        if chosen[name] is not None and name not in own and any(name in names for _, names in ESTIMATORS.values()):
-            mine = ", ".join(map(flag, own))
-            others = ", ".join(each for each, (_, names) in ESTIMATORS.items() if name in names)
+        if chosen[name] is not None and name not in own and having(name):
+            mine = ", ".join(map(flag, own)) or "no parameters"
+            others = ", ".join(having(name))
             raise InputError(f"{flag(name)} means nothing to {estimator}, which has {mine}; it belongs to {others}.")

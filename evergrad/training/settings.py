@@ -4,21 +4,13 @@ Nothing here imports JAX, so that `--help` is quick.
 """
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-TASKS = ("copy", "cue", "text", "series")
-CELLS = {"rnn": "RNN", "rhn": "RHN", "lstm": "LSTM", "gru": "GRU"}
-ESTIMATORS = {  # the class, and its parameters
-    "rtrl": ("RTRL", ("window",)),
-    "tbptt": ("TBPTT", ("horizon", "stride")),
-    "uoro": ("UORO", ("window",)),
-    "kf": ("KF", ("copies", "diagonal_rank", "window")),
-    "ok": ("OK", ("rank", "window", "mix")),
-    "ktp": ("KTP", ("rank", "window")),
-}
+from evergrad import registry
+
+TASKS = tuple(registry.TASKS)
 FILES = ("data", "valid", "test", "weights")  # options that name files
 SCHEDULES = ("constant", "linear", "cosine", "warmup-cosine")
-OPTIMISERS = ("adam", "adamw", "sgd", "momentum", "rmsprop")
 
 
 def option(
@@ -56,16 +48,34 @@ def option(
 
 
 _MODEL, _ESTIMATOR, _LEARNING, _TASK, _RUN = "Model", "Estimator", "Learning", "Task", "Run"
-_PARAMETER = "the estimator's own"
+
+
+def parameter(name: str) -> Any:
+    """A field for a parameter of estimators, as the registry has it."""
+    about, having = registry.PARAMETERS[name], registry.having(name)
+    everyone = len(having) > 3 and [each for each in registry.ESTIMATORS if each not in having]
+    who = f"all but {', '.join(everyone)}" if everyone and len(everyone) < len(having) else ", ".join(having)
+    return option(
+        None,
+        about.kind,
+        f"{about.text} ({who}).",
+        group=_ESTIMATOR,
+        choices=about.choices,
+        at_least=about.at_least,
+        above=about.above,
+        otherwise=about.otherwise,
+    )
+
+
 _LONGEST, _RAREST = 100_000_000, 1_000_000_000  # what is counted in 32 bits, with room for sums
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class _Settings:
     """Fields that do not apply to the task or the estimator are None."""
 
     task: str
-    cell: str = option("rhn", str, "Recurrent cell.", group=_MODEL, choices=tuple(CELLS))
+    cell: str = option("rhn", str, "Recurrent cell.", group=_MODEL, choices=tuple(registry.CELLS))
     units: int = option(128, int, "Size of the hidden state.", group=_MODEL, at_least=1)
     layers: int | None = option(1, int, "Layers of cells, one on top of the other.", group=_MODEL, at_least=1)
     depth: str | None = option(
@@ -89,34 +99,25 @@ class Settings:
         group=_MODEL,
         otherwise="for lags of --gap-to",
     )
-    estimator: str = option("ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(ESTIMATORS))
-    rank: int | None = option(
-        None, int, "Terms that are kept (ok, ktp).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
-    )
-    window: int | None = option(
-        None, int, "Newest steps kept exactly (all but tbptt).", group=_ESTIMATOR, at_least=0, otherwise=_PARAMETER
-    )
-    mix: str | None = option(
+    readout: str | None = option(
         None,
         str,
-        "How terms are reduced (ok).",
-        group=_ESTIMATOR,
-        choices=("signs", "sampling", "truncate"),
-        otherwise=_PARAMETER,
+        "What turns the state into predictions.",
+        group=_MODEL,
+        choices=tuple(registry.READOUTS),
+        otherwise="the task's",
     )
-    copies: int | None = option(
-        None, int, "Estimates that are averaged (kf).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
+    estimator: str = option(
+        "ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(registry.ESTIMATORS)
     )
-    diagonal_rank: int | None = option(
-        None, int, "Rank that D is reduced to (kf).", group=_ESTIMATOR, at_least=1, otherwise="not reduced"
-    )
-    horizon: int | None = option(
-        None, int, "Steps a gradient reaches back (tbptt).", group=_ESTIMATOR, at_least=1, otherwise=_PARAMETER
-    )
-    stride: int | None = option(
-        None, int, "Steps from update to update (tbptt).", group=_ESTIMATOR, at_least=1, otherwise="the horizon"
-    )
-    optimiser: str = option("adam", str, "Optimiser.", group=_LEARNING, choices=OPTIMISERS)
+    rank: int | None = parameter("rank")
+    window: int | None = parameter("window")
+    mix: str | None = parameter("mix")
+    copies: int | None = parameter("copies")
+    diagonal_rank: int | None = parameter("diagonal_rank")
+    horizon: int | None = parameter("horizon")
+    stride: int | None = parameter("stride")
+    optimiser: str = option("adam", str, "Optimiser.", group=_LEARNING, choices=tuple(registry.OPTIMISERS))
     learning_rate: float = option(0.003, float, "Learning rate, the highest of a --schedule.", group=_LEARNING, above=0)
     schedule: str | None = option("constant", str, "How the learning rate goes on.", group=_LEARNING, choices=SCHEDULES)
     clip: float = option(1.0, float, "Norm that the recurrent gradient is clipped to.", group=_LEARNING, above=0)
@@ -236,6 +237,19 @@ class Settings:
         resumable=True,
     )
     tensorboard: bool = option(False, bool, "Write TensorBoard event files too.", group=_RUN, resumable=True)
+
+
+def _with_parameters_of_others() -> type:
+    """The same with a field for every parameter of estimators that other packages have registered."""
+    known = {f.name for f in dataclasses.fields(_Settings)}
+    more = [(name, Any, parameter(name)) for name in registry.PARAMETERS if name not in known]
+    return dataclasses.make_dataclass("Settings", more, bases=(_Settings,), frozen=True, kw_only=True)
+
+
+if TYPE_CHECKING:
+    Settings = _Settings
+else:
+    Settings = _with_parameters_of_others()
 
 
 def fields(task: str) -> dict[str, dataclasses.Field]:

@@ -12,7 +12,8 @@ import evergrad as eg
 from evergrad import planner, room
 from evergrad.checks import InputError
 from evergrad.placing import share
-from evergrad.training.settings import CELLS, Settings, default, flag
+from evergrad.registry import CELLS
+from evergrad.training.settings import Settings, default, flag
 from evergrad.training.tasks import Task, make_task
 
 _SIZES = ("units", "layers", "batch", "rank", "window", "copies", "horizon", "longest")
@@ -42,7 +43,7 @@ def _needed(settings: Settings, task: Task, make_learner: MakeLearner, there: in
 def _weights(settings: Settings, task: Task) -> int:
     """Bytes of the cell's weights four times over: as they are, as they were, their gradient and the new ones."""
     n, more = settings.units, (settings.layers or 1) - 1
-    p, q = task.inputs + n + 1, len(getattr(eg, CELLS[settings.cell]).gates) * n
+    p, q = task.inputs + n + 1, len(getattr(CELLS[settings.cell].load(), "gates", (1,))) * n
     return 4 * (p + more * (2 * n + 1)) * q * jnp.result_type(float).itemsize
 
 

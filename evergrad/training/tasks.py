@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Integer
 
+from evergrad import registry
 from evergrad.checks import InputError, refuse_unless
 from evergrad.model import Model
 from evergrad.names import refuse_unknown
@@ -253,9 +254,6 @@ def _entropy(ids: Integer[np.ndarray, " N"]) -> float:
     return float(-(shares * np.log2(shares, where=shares > 0, out=np.zeros_like(shares))).sum())
 
 
-_TASKS = {"copy": CopyTask, "cue": CueTask, "text": TextTask, "series": SeriesTask}
-
-
 def make_task(settings: Settings, symbols: str | None = None) -> Task:
     """The task of a run; `symbols` of a text, where they are known already, keep their numbers whatever the file has."""
-    return _TASKS[settings.task](settings, symbols)
+    return registry.TASKS[settings.task].load()(settings, symbols)
