@@ -9,6 +9,7 @@ import optax
 
 import evergrad as eg
 from evergrad import driver, native
+from evergrad.cells.base import outputs_of
 from evergrad.cells.initial import read_initial
 from evergrad.estimators.base import Estimator
 from evergrad.placing import check_divides, place
@@ -69,7 +70,7 @@ def make_model(settings: Settings, task: Task, key: jax.Array | None = None) -> 
     cell_key, readout_key = jax.random.split(_keys(settings)[0] if key is None else key)
     cell_starts, readout_starts = _starts(settings.initial)
     cell = make_cell(settings, task.inputs, cell_key, **cell_starts)
-    return eg.Model(cell, task.readout(settings.units, readout_key, **readout_starts))
+    return eg.Model(cell, task.readout(outputs_of(cell), readout_key, **readout_starts))
 
 
 def make_cell(settings: Settings, inputs: int, key: jax.Array, **starts: str) -> eg.Cell:
@@ -77,7 +78,7 @@ def make_cell(settings: Settings, inputs: int, key: jax.Array, **starts: str) ->
     kind, layers = getattr(eg, CELLS[settings.cell]), settings.layers or 1
     if layers == 1:
         return kind(inputs=inputs, units=settings.units, key=key, **starts)
-    sizes = [inputs] + [settings.units] * (layers - 1)
+    sizes = [inputs] + [kind.seen_of_unit * settings.units] * (layers - 1)
     cells = (
         kind(inputs=p, units=settings.units, key=k, **starts)
         for p, k in zip(sizes, jax.random.split(key, layers), strict=True)

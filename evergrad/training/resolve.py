@@ -8,7 +8,7 @@ from evergrad.checks import InputError, refuse_unless
 from evergrad.names import refuse_unknown
 from evergrad.printable import brief, first_line, printable
 from evergrad.tasks.reading import read_file
-from evergrad.training.settings import ESTIMATORS, Settings, default, fields, flag, split_names
+from evergrad.training.settings import ESTIMATORS, UNGATED, UNIT_CELLS, Settings, default, fields, flag, split_names
 
 
 def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Settings:
@@ -21,6 +21,8 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
         if value is not None:
             source = f"{flag(name)}" if name in said or config is None else f"{config}, {name}"
             chosen[name] = checked(options[name], value, source)
+    if chosen["cell"] in UNIT_CELLS and "estimator" not in {*from_file, *said}:
+        chosen["estimator"] = "rtrl"
     _check_parameters(chosen, {*from_file, *said})
     targets = split_names(chosen.get("targets")) or []
     for name in targets:
@@ -30,6 +32,8 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
     if chosen.get("reset_every") is not None and "reset_probability" not in {*from_file, *said}:
         chosen["reset_probability"] = 0.0
     chosen |= _decided_by_gap(chosen, {*from_file, *said})
+    if chosen.get("t2") is not None and chosen["t1"] is None:
+        chosen["t1"] = chosen["t2"] // 2
     if chosen["horizon"] is not None and chosen["stride"] is None:
         chosen["stride"] = chosen["horizon"]
     return Settings(task=task, **chosen)
@@ -107,7 +111,7 @@ def _decided_by_gap(chosen: dict[str, Any], asked: set[str]) -> dict[str, Any]:
     if chosen.get("gap") is None:
         return {}
     longest = chosen["gap_to"] or chosen["gap"] * 3 // 2
-    bridging = "orthogonal" if chosen["cell"] == "rnn" else f"chrono:{max(3, longest)}"
+    bridging = "orthogonal" if chosen["cell"] in UNGATED else f"chrono:{max(3, longest)}"
     fresh = "initial" not in asked and chosen["weights"] is None
     return {"gap_to": longest} | ({"initial": bridging} if fresh else {})
 
