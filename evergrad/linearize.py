@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from evergrad import across
 from evergrad.cells.base import Cell, KroneckerCell, step_of
+from evergrad.cells.unit import UnitCell
 from evergrad.checks import refuse_unless
 from evergrad.parameters import parameters, parted
 
@@ -309,3 +310,18 @@ def check_parameters(cell: Cell) -> None:
         "that such a cell can train: make the others Python numbers (constants), or subclass eg.Cell to train them with "
         "RTRL, UORO or TBPTT.",
     )
+
+
+class UnitBlocks(eqx.Module):
+    """The derivatives of a step of a unit-local cell: a block for every unit, and nothing between units."""
+
+    direct: Float[Array, "s s n"]  # E = ∂state'/∂state
+    diagonals: Float[Array, "s g n"]  # D = ∂state'/∂z
+    own: Float[Array, "s kappa n"]  # K = ∂state'/∂own
+
+
+def unit_blocks(cell: UnitCell, state: Float[Array, "s n"], x: Float[Array, " inputs"]) -> UnitBlocks:
+    """E, D and K of one step of one stream, by one forward-mode Jacobian a unit."""
+    jacobian = jax.jacfwd(cell.advance_numbers, argnums=(0, 1, 2))
+    own, diagonals, direct = jax.vmap(jacobian, in_axes=1, out_axes=2)(cell.own, cell.gates_of(x), state)
+    return UnitBlocks(direct, diagonals, own)

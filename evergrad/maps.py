@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from evergrad import across
 from evergrad.cells.base import Cell, KroneckerCell, output_of, step_of
+from evergrad.cells.unit import UnitCell
 from evergrad.checks import InputError, refuse_unless
 from evergrad.parameters import parameters, parted
 
@@ -96,6 +97,11 @@ def rows_of(a: Array, rows: np.ndarray, axis: int = 0) -> Array:
 
 def check_maps(cell: Cell, call: str) -> None:
     """Refuses a cell that Kronecker products cannot stand for, by the name of the parameter that is in the way."""
+    refuse_unless(
+        not isinstance(cell, UnitCell),
+        f"`{call}` approximates an influence that is too large to keep, and that of {type(cell).__name__} is not: its units do "
+        "not see each other, so RTRL is exact on it at O(parameters). Use RTRL().",
+    )
     found = maps_of(cell)
     m = sum(a.size for a in jax.tree.leaves(jax.eval_shape(cell.initial)))
     name, others = type(cell).__name__, "Use RTRL, UORO or TBPTT, which need nothing of the kind"
@@ -252,7 +258,8 @@ class Program:
         if not self.maps.unused:
             return []
         trained, others, static = _parted(cell)
-        state, x = jax.eval_shape(cell.initial), jax.ShapeDtypeStruct((cell.inputs,), jnp.float32)
+        dtype = jnp.result_type(*jax.tree.leaves(trained))
+        state, x = jax.eval_shape(cell.initial), jax.ShapeDtypeStruct((cell.inputs,), dtype)
 
         def seen(trained, state, x):
             cell = eqx.combine(trained, others, static)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from evergrad.cells.base import Cell, output_of
+from evergrad.cells.base import Cell, output_of, outputs_of
 from evergrad.checks import check_inputs, check_resets, check_weights, refuse_unless
 from evergrad.maps import check_cell
 from evergrad.readouts import Readout
@@ -27,9 +27,11 @@ class Model(eqx.Module):
             isinstance(readout, Readout),
             f"Model's second argument is {type(readout).__name__}: use eg.Softmax or eg.Linear.",
         )
+        seen = outputs_of(cell)
+        more = "" if seen == cell.units else f", of which the readout sees {seen} numbers (`cell.outputs`),"
         refuse_unless(
-            cell.units == readout.units,
-            f"the cell has units={cell.units} and the readout units={readout.units}: they must be equal, "
+            seen == readout.units,
+            f"the cell has units={cell.units}{more} and the readout units={readout.units}: they must be equal, "
             "since the readout sees the cell's hidden state.",
         )
         check_cell(cell)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evergrad.cells.base import Cell
+from evergrad.cells.base import Cell, outputs_of
 from evergrad.checks import InputError, refuse_unless, whole_number
 from evergrad.costs import Cost, sizes_of
 from evergrad.estimators import RTRL, Estimator
@@ -117,14 +117,14 @@ def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates
     maps, rest = sizes_of(cell)
     parameters = sum(each.parameters for each in (*maps, *rest))
     mine, remembering = _influence_cost(estimator, cell), dataclasses.replace(estimator.past.cost(cell), calls=0)
-    updated = Cost(0, 2 * parameters + 3 * cell.units * outputs, 0) + remembering
+    updated = Cost(0, 2 * parameters + 3 * outputs_of(cell) * outputs, 0) + remembering
     total = batch * (mine.multiply_adds + updated.multiply_adds)
     each = mine + updated
     cost = Cost(batch * each.products, batch * each.thin, batch * each.touched + 14 * parameters)
     calls = 120 + estimator.past.cost(cell).calls + batch * each.calls
 
     def state():
-        model = Model(cell, Linear(cell.units, outputs, key=jax.random.key(0)))
+        model = Model(cell, Linear(outputs_of(cell), outputs, key=jax.random.key(0)))
         return Learner(model, estimator, optax.adam(1e-3)).init(batch=batch, key=jax.random.key(0))
 
     bytes_ = bytes_of(state) + scratch(cell, estimator, batch)

@@ -24,6 +24,7 @@ _AXES = {
     "text": ("bits per character", "valid_bpc", "validation (bits per character)"),
     "series": ("squared error (standardised)", "relative_error", "error / error of persistence"),
 }
+_KNOWN = ("of a scored step", "excess", "excess (0: the optimum, 1: knowing nothing)")
 _MARK = {"Software": "evergrad"}
 
 
@@ -54,7 +55,7 @@ def plot_comparison(runs: Sequence[tuple[str, Folder]], path: Path) -> None:
 
 
 def _plot(runs: Sequence[tuple[str, str, list[dict[str, Any]]]], path: Path) -> None:
-    loss_unit, figure, figure_unit = _AXES[runs[0][1]]
+    loss_unit, figure, figure_unit = _AXES.get(runs[0][1], _KNOWN)
     pictures, (top, bottom) = plt.subplots(2, 1, figsize=(8, 6.5), sharex=True, layout="constrained")
     for axes, name in ((top, "loss"), (bottom, figure)):
         for i, (label, _, found) in enumerate(runs):

@@ -35,6 +35,7 @@ class Entry:
 
     target: str
     parameters: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # what is worth knowing of it before it is imported
 
     @property
     def name(self) -> str:
@@ -55,11 +56,21 @@ PARAMETERS: dict[str, Parameter] = {
     "stride": Parameter(int, "Steps from update to update", at_least=1, otherwise="the horizon"),
 }
 
+_UNIT_LOCAL = ("unit-local",)  # units do not see each other
 CELLS: dict[str, Entry] = {
-    "rnn": Entry("evergrad:RNN"),
+    "rnn": Entry("evergrad:RNN", tags=("ungated",)),
+    "leaky": Entry("evergrad:Leaky", tags=("ungated",)),
     "rhn": Entry("evergrad:RHN"),
     "lstm": Entry("evergrad:LSTM"),
     "gru": Entry("evergrad:GRU"),
+    "lru": Entry("evergrad:LRU", tags=_UNIT_LOCAL),
+    "rtu": Entry("evergrad:RTU", tags=_UNIT_LOCAL),
+    "elstm": Entry("evergrad:ELSTM", tags=_UNIT_LOCAL),
+    "mingru": Entry("evergrad:MinGRU", tags=_UNIT_LOCAL),
+    "minlstm": Entry("evergrad:MinLSTM", tags=_UNIT_LOCAL),
+    "rglru": Entry("evergrad:RGLRU", tags=_UNIT_LOCAL),
+    "indrnn": Entry("evergrad:IndRNN", tags=_UNIT_LOCAL),
+    "columnar": Entry("evergrad:ColumnarLSTM", tags=_UNIT_LOCAL),
 }
 
 # in the planner's order: what comes first is wanted most, if it fits
@@ -86,11 +97,18 @@ OPTIMISERS: dict[str, Entry] = {
     "rmsprop": Entry("optax:rmsprop"),
 }
 
+_KNOWN = ("known",)  # the best prediction is
 TASKS: dict[str, Entry] = {
     "copy": Entry("evergrad.training.tasks:CopyTask"),
     "cue": Entry("evergrad.training.tasks:CueTask"),
     "text": Entry("evergrad.training.tasks:TextTask"),
     "series": Entry("evergrad.training.tasks:SeriesTask"),
+    "add": Entry("evergrad.training.tasks:KnownTask", tags=_KNOWN),
+    "trace": Entry("evergrad.training.tasks:KnownTask", tags=_KNOWN),
+    "rotation": Entry("evergrad.training.tasks:KnownTask", tags=_KNOWN),
+    "anbn": Entry("evergrad.training.tasks:KnownTask", tags=_KNOWN),
+    "chain": Entry("evergrad.training.tasks:KnownTask", tags=_KNOWN),
+    "chaos": Entry("evergrad.training.tasks:KnownTask", tags=_KNOWN),
 }
 
 _TABLES = {"cell": CELLS, "estimator": ESTIMATORS, "readout": READOUTS, "optimiser": OPTIMISERS}
@@ -112,6 +130,11 @@ def add(kind: str, name: str, target: str, **parameters: Parameter) -> None:
                 f"({PARAMETERS[parameter].text}): give it another name."
             )
     _TABLES[kind][name] = Entry(target, tuple(parameters))
+
+
+def tagged(table: dict[str, Entry], tag: str) -> tuple[str, ...]:
+    """The names of what has a tag."""
+    return tuple(name for name, entry in table.items() if tag in entry.tags)
 
 
 def having(parameter: str) -> list[str]:

@@ -22,9 +22,10 @@ from typer.testing import CliRunner
 
 import evergrad.training.run
 from evergrad.cli import app
+from evergrad.registry import CELLS, ESTIMATORS
 from evergrad.tasks.table import read_columns
 from evergrad.training.resolve import checked, resolve
-from evergrad.training.settings import CELLS, ESTIMATORS, TASKS, fields, flag
+from evergrad.training.settings import TASKS, fields, flag
 from tests.fuzzing import assert_a_sentence, damaged, forget_peak, peak_mib, result_unless_refused
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 

@@ -15,10 +15,10 @@ import pytest
 from evergrad import native
 from evergrad.checks import InputError
 from evergrad.files import is_beside, read_checked, refuse_links_below, write_checked, write_whole, written_whole
+from evergrad.registry import ESTIMATORS
 from evergrad.training.build import make_job, takes_kernels
 from evergrad.training.folder import open_run
 from evergrad.training.resolve import resolve
-from evergrad.training.settings import ESTIMATORS
 from tests.tiny_run import STEPS, TINY, contents, finished, refused, succeed  # noqa: F401
 from tests.training_helpers import (
     as_older_versions_did,

@@ -23,6 +23,8 @@ class Cell(eqx.Module):
     Enough for RTRL, UORO and TBPTT. KF, OK and KTP need a `KroneckerCell`.
     """
 
+    seen_of_unit: ClassVar[int] = 1  # numbers that the readout sees of every unit
+
     inputs: eqx.AbstractVar[int]
     units: eqx.AbstractVar[int]
 
@@ -47,6 +49,11 @@ def step_of(cell: Cell) -> Callable[[Any, Any], Any]:
 def output_of(cell: Cell, state: Any, x: Any) -> Float[Array, " n"]:
     """What the readout sees, whether the cell wants to know x for it or not."""
     return cell.output(state, x) if len(inspect.signature(cell.output).parameters) > 1 else cell.output(state)
+
+
+def outputs_of(cell: Cell) -> int:
+    """How many numbers the readout sees."""
+    return type(cell).seen_of_unit * cell.units
 
 
 class KroneckerCell(Cell):
@@ -74,10 +81,15 @@ class KroneckerCell(Cell):
         whole_number(inputs, 1, call, "inputs", "the number of symbols or of entries of x")
         whole_number(units, 1, call, "units", "the size of the hidden state")
         self.inputs, self.units = inputs, units
-        shape = (inputs + units + 1, len(self.gates) * units)
+        shape = self.weight_shape(inputs, units)
         key, name = require_key(key, call), type(self).__name__
         weight = initial_gates(initial, shape, units, self.roles, cell=name, key=key)
         self.weight = jnp.where(self.mask, weight, 0) if self.is_masked else weight
+
+    @classmethod
+    def weight_shape(cls, inputs: int, units: int) -> tuple[int, int]:
+        """Of W: p regressors, and a column for each gate of each unit."""
+        return inputs + units + 1, len(cls.gates) * units
 
     @abc.abstractmethod
     def activate(self, z: tuple[Array, ...], state: tuple[Array, ...]) -> tuple[Array, ...]:

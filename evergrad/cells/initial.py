@@ -15,8 +15,8 @@ from evergrad import room
 from evergrad.checks import InputError, is_traced, refuse_unless
 
 # what a gate is for: σ(z) is the share of its old state that a unit keeps; σ(z) is the share of the new that it takes
-# in, where that is a gate of its own; z is what is new; anything else
-KEEP, WRITE, CANDIDATE, OTHER = "keep", "write", "candidate", "other"
+# in, where that is a gate of its own; σ(z) is that share and 1 − σ(z) what is kept; z is what is new; anything else
+KEEP, WRITE, UPDATE, CANDIDATE, OTHER = "keep", "write", "update", "candidate", "other"
 
 INITIAL = {
     "normal": "N(0, 0.01²), the paper's",
@@ -93,23 +93,32 @@ def initial_weight(
 
 
 def initial_gates(
-    initial: str, shape: tuple[int, int], units: int, roles: tuple[str, ...], *, cell: str, key: jax.Array
+    initial: str,
+    shape: tuple[int, int],
+    units: int,
+    roles: tuple[str, ...],
+    *,
+    cell: str,
+    key: jax.Array,
+    fan_in: int | None = None,
 ) -> Float[Array, "p gn"]:
     """Of a cell whose gates have these roles; the last row is the biases, the `units` above it see h.
+
+    `fan_in` is how many numbers a gate is fed with, if not the units.
 
     "forget:B" is the bias B for gates that keep, so that a unit forgets with a time constant of about exp(B) + 1.
     "chrono:T" (Tallec & Ollivier 2018) draws u uniformly from 1 to T − 1 for each unit: log u is the bias of the gate
     that keeps and −log u that of the gate that writes. Where one gate does both (RHN, GRU) it gets log u, and what is
-    written, 1 − σ(log u) = σ(−log u), follows. "orthogonal:R" makes the candidate's weights for h R times a random
+    written, 1 − σ(log u) = σ(−log u), follows; −log u if it is the one that says what is written (minGRU). "orthogonal:R" makes the candidate's weights for h R times a random
     orthogonal matrix, whose eigenvalues all have the modulus R.
     """
     read = read_initial(initial)
-    weight = _drawn(read.spread, shape, units, key)
+    weight = _drawn(read.spread, shape, fan_in or units, key)
     if read.number is None:
         return weight
     wanted = CANDIDATE if read.name == "orthogonal" else KEEP
     refuse_unless(
-        wanted in roles,
+        wanted in roles or (wanted == KEEP and UPDATE in roles),
         f'{cell}(initial="{initial}"): {_FORMS[read.name]} is about the gates with the role "{wanted}", and {cell} has '
         f"none ({_remedy(cell, wanted, roles)}).",
     )
@@ -133,12 +142,16 @@ def _drawn(spread, shape, fan_in, key):
 
 
 def _forget(weight, roles, bias, key):
-    return _with_biases(weight, roles, {KEEP: bias})
+    return _with_biases(weight, roles, {KEEP: bias, UPDATE: -bias})
 
 
 def _chrono(weight, roles, longest, key):
-    u = jax.random.uniform(jax.random.fold_in(key, 1), weight.shape[-1:], minval=1.0, maxval=longest - 1)
-    return _with_biases(weight, roles, {KEEP: jnp.log(u), WRITE: -jnp.log(u)})
+    u = _spans(longest, weight.shape[-1], key)
+    return _with_biases(weight, roles, {KEEP: jnp.log(u), WRITE: -jnp.log(u), UPDATE: -jnp.log(u)})
+
+
+def _spans(longest, units, key):
+    return jax.random.uniform(jax.random.fold_in(key, 1), (units,), minval=1.0, maxval=longest - 1)
 
 
 def _with_biases(weight, roles, biases):
@@ -156,3 +169,17 @@ def _orthogonal(weight, roles, radius, key):
 
 
 _INITIALISERS = {"forget": _forget, "chrono": _chrono, "orthogonal": _orthogonal}
+
+
+def initial_keep(initial: str, units: int, *, key: jax.Array) -> Float[Array, " n"] | None:
+    """For units with a decay of their own in the place of a gate: the share of the old state that each keeps.
+
+    The share that a gate with the bias of `initial_gates` would keep: σ(B) for "forget:B", u/(1 + u) for "chrono:T".
+    None where the initialisation is not about that.
+    """
+    read = read_initial(initial)
+    if read.name == "forget":
+        return jnp.full(units, jax.nn.sigmoid(read.number))
+    if read.name == "chrono":
+        return jax.nn.sigmoid(jnp.log(_spans(read.number, units, key)))
+    return None

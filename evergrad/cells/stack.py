@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from evergrad.cells.base import Cell, output_of
+from evergrad.cells.base import Cell, output_of, outputs_of
 from evergrad.checks import refuse_unless, whole_number
 
 SEE = ("top", "all")
@@ -62,7 +62,7 @@ class Stack(Cell):
                     layer.inputs == size,
                     f"{name}, has inputs={layer.inputs}, but what comes from below has {size} numbers: they must be equal.",
                 )
-                size = layer.units
+                size = outputs_of(layer)
                 sizes.append(size)
             else:
                 size = _output_size(layer, size, name)

@@ -1,4 +1,4 @@
-"""`evergrad import copy|cue|text|series`: a model trained elsewhere goes on learning here, online."""
+"""`evergrad import TASK`: a model trained elsewhere goes on learning here, online."""
 
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ def _command(task: str):
 
     command.__doc__ = f"""Fine-tune on {task}; all but the cell and its size is as with `evergrad train {task}`.
 
-    Example: evergrad import {task} model.onnx{"" if task in ("copy", "cue") else " --data FILE"} --out runs/{task}
+    Example: evergrad import {task} model.onnx{" --data FILE" if task in ("text", "series") else ""} --out runs/{task}
     """
     return command
 

@@ -1,4 +1,4 @@
-"""`evergrad train copy|cue|text|series`."""
+"""`evergrad train TASK`."""
 
 import dataclasses
 import os
@@ -11,7 +11,7 @@ import typer
 from evergrad.cli.errors import explained, leave_by_signal, together
 from evergrad.cli.options import with_options
 from evergrad.training.machine_options import machine_fields
-from evergrad.training.settings import FILES, Settings, fields
+from evergrad.training.settings import FILES, KNOWN, Settings, fields
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it must be new or empty.", metavar="RUN")]
 Config = Annotated[
@@ -94,3 +94,37 @@ def series(out: Out, config: Config = None, **given: Any) -> None:
     Example: evergrad train series --data rates.csv --ahead 6 --period 24 --units 32 --rank 8 --out runs/rates
     """
     start_run("series", out, config, given)
+
+
+_KNOWN = {  # tasks of which the best prediction is known: what they are, and an example
+    "add": (
+        "Say a bit that depends on two inputs of the past; the longest lag that is learned measures a horizon.",
+        "--t2 8",
+    ),
+    "trace": (
+        "See a pattern, and say what the reward is worth now that some patterns bring, steps later.",
+        "--isi 7 --isi-to 13",
+    ),
+    "rotation": ("See a vector once, and turn it on and on by a rotation that has to be learned.", "--episode 16"),
+    "anbn": ("Predict the next symbol of strings a…ab…b with as many a's as b's.", "--largest 8"),
+    "chain": ("See a bit, and say it a number of steps later.", "--lag 8"),
+    "chaos": ("Predict a chaotic series a step ahead.", "--system lorenz"),
+}
+
+
+def _command(task: str):
+    about, example = _KNOWN[task]
+
+    @with_options([*fields(task).values(), *machine_fields()], task)
+    def command(out: Out, config: Config = None, **given: Any) -> None:
+        start_run(task, out, config, given)
+
+    command.__doc__ = f"""{about} Reports how far the loss is above the least there is.
+
+    Example: evergrad train {task} --cell mingru --units 16 {example} --steps 2000 --out runs/{task}
+    """
+    return command
+
+
+for _task in KNOWN:
+    train_app.command(_task)(_command(_task))

@@ -155,7 +155,8 @@ class StreamLearner(abc.ABC):
         slots, classes = max(4, 1 << (len(self._slots) - 1).bit_length()), self._classes()
         if self._session is None:
             seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else int(self.seed)
-            estimator = eg.OK(rank=4, window=16) if self.estimator is None else self.estimator
+            usual = eg.RTRL() if issubclass(CELLS[self.cell], eg.UnitCell) else eg.OK(rank=4, window=16)
+            estimator = usual if self.estimator is None else self.estimator
             learning = self.optimiser, float(self.learning_rate), float(self.clip)
             sizes = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
             settings = Settings(self.cell, int(self.units), estimator, *learning, **sizes)

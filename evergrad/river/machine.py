@@ -11,13 +11,13 @@ import optax
 from jaxtyping import Array
 
 import evergrad as eg
-from evergrad import driver
-from evergrad.cells.base import output_of
+from evergrad import driver, registry
+from evergrad.cells.base import output_of, outputs_of
 from evergrad.linearize import flat_step, unflatten
 from evergrad.river import linear, scaler
 from evergrad.tasks.base import Data, Sequence
 
-CELLS = {"lstm": eg.LSTM, "gru": eg.GRU, "rnn": eg.RNN, "rhn": eg.RHN}
+CELLS = {name: entry.load() for name, entry in registry.CELLS.items()}
 SMALL = 1024  # entries
 OPTIMISERS = {"adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
 
@@ -101,16 +101,16 @@ class Machine:
     def _model(self, key):
         s = self.settings
         cell_key, readout_key = jax.random.split(key)
-        readout = (
-            eg.Softmax(s.units, s.classes, key=readout_key) if s.classes else eg.Linear(s.units, 1, key=readout_key)
-        )
-        return eg.Model(self._cell(cell_key), readout)
+        cell = self._cell(cell_key)
+        seen = outputs_of(cell)
+        readout = eg.Softmax(seen, s.classes, key=readout_key) if s.classes else eg.Linear(seen, 1, key=readout_key)
+        return eg.Model(cell, readout)
 
     def _cell(self, key):
         s = self.settings
         if s.layers == 1:
             return CELLS[s.cell](s.slots, s.units, key=key)
-        sizes = [s.slots] + [s.units] * (s.layers - 1)
+        sizes = [s.slots] + [CELLS[s.cell].seen_of_unit * s.units] * (s.layers - 1)
         keys = jax.random.split(key, s.layers)
         return eg.Stack(*(CELLS[s.cell](size, s.units, key=k) for size, k in zip(sizes, keys, strict=True)))
 

@@ -9,6 +9,7 @@ import optax
 
 import evergrad as eg
 from evergrad import driver, native
+from evergrad.cells.base import outputs_of
 from evergrad.cells.initial import read_initial
 from evergrad.checks import refuse_unless
 from evergrad.estimators.base import Estimator
@@ -71,12 +72,12 @@ def make_model(settings: Settings, task: Task, key: jax.Array | None = None) -> 
     cell_key, readout_key = jax.random.split(_keys(settings)[0] if key is None else key)
     cell_starts, readout_starts = _starts(settings.initial)
     cell = make_cell(settings, task.inputs, cell_key, **cell_starts)
-    return eg.Model(cell, make_readout(settings, task, readout_key, **readout_starts))
+    return eg.Model(cell, make_readout(settings, task, outputs_of(cell), readout_key, **readout_starts))
 
 
-def make_readout(settings: Settings, task: Task, key: jax.Array, **starts: str) -> eg.Readout:
-    """The task's own, or the one that the settings name, with as many outputs."""
-    own = task.readout(settings.units, key, **starts)
+def make_readout(settings: Settings, task: Task, seen: int, key: jax.Array, **starts: str) -> eg.Readout:
+    """The task's own, or the one that the settings name, with as many outputs, of `seen` numbers."""
+    own = task.readout(seen, key, **starts)
     if settings.readout is None:
         return own
     kind = READOUTS[settings.readout].load()
@@ -85,7 +86,7 @@ def make_readout(settings: Settings, task: Task, key: jax.Array, **starts: str) 
         f"--readout {settings.readout} predicts {kind.targets}, but the targets of {settings.task} are {own.targets}: leave "
         f"--readout out, or use one for {own.targets}.",
     )
-    return kind(settings.units, len(own.bias), key=key, **starts)
+    return kind(seen, len(own.bias), key=key, **starts)
 
 
 def make_cell(settings: Settings, inputs: int, key: jax.Array, **starts: str) -> eg.Cell:
@@ -93,7 +94,7 @@ def make_cell(settings: Settings, inputs: int, key: jax.Array, **starts: str) ->
     kind, layers = CELLS[settings.cell].load(), settings.layers or 1
     if layers == 1:
         return kind(inputs=inputs, units=settings.units, key=key, **starts)
-    sizes = [inputs] + [settings.units] * (layers - 1)
+    sizes = [inputs] + [kind.seen_of_unit * settings.units] * (layers - 1)
     cells = (
         kind(inputs=p, units=settings.units, key=k, **starts)
         for p, k in zip(sizes, jax.random.split(key, layers), strict=True)

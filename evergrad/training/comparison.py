@@ -55,13 +55,14 @@ def summary(folder: Folder) -> dict[str, Any]:
 def table(runs: Sequence[tuple[str, Folder]]) -> Table:
     task = runs[0][1].settings.task
     made = Table()
-    for title in ("run", "cell", "estimator", "batch", "steps", "loss", *_FIGURES[task], "steps/s"):
+    shown = _FIGURES.get(task, ("excess", "optimum"))
+    for title in ("run", "cell", "estimator", "batch", "steps", "loss", *shown, "steps/s"):
         made.add_column(title, justify="left" if title in ("run", "cell", "estimator") else "right")
     for name, folder in runs:
         s, last, speed = folder.settings, summary(folder), rows(folder.speed)
         seconds = sum(r["seconds"] for r in speed)
         rate = sum(r["steps_per_second"] * r["seconds"] for r in speed) / seconds if seconds else None
-        figures = [_shown(last.get(figure)) for figure in ("loss", *_FIGURES[task])]
+        figures = [_shown(last.get(figure)) for figure in ("loss", *shown)]
         cells = (
             f"{s.cell} {s.units}",
             estimator_in_words(s),

@@ -22,7 +22,7 @@ from evergrad.training.divergence import Diverged
 from evergrad.training.folder import Folder
 from evergrad.training.loop import most_steps
 from evergrad.training.run import load
-from evergrad.training.tasks import CopyTask, CueTask, SeriesTask, Task, TextTask
+from evergrad.training.tasks import CopyTask, SeriesTask, Task, TextTask, make_task
 
 
 def _complain(text: str) -> None:
@@ -49,9 +49,9 @@ def _evaluated(folder, data, steps):
     if isinstance(task, SeriesTask):
         return result | _series(folder, model, task, data)
     refuse_unless(data is None, f"the {folder.settings.task} task makes its own data: leave --data out.")
-    if isinstance(task, CueTask):
-        return result | _cue(folder, model, steps)
-    return result | _copy(folder, model, int(progress.position.length), steps)
+    if isinstance(task, CopyTask):
+        return result | _copy(folder, model, int(progress.position.length), steps)
+    return result | _anew(folder, model, steps)
 
 
 def _text(model: Model, task: TextTask, data: Path | None) -> dict[str, Any]:
@@ -75,9 +75,11 @@ def _copy(folder: Folder, model: Model, length: int, steps: int) -> dict[str, An
     return _frozen(model, CopyTask(s), s.batch, steps, seed=s.seed + 1)
 
 
-def _cue(folder: Folder, model: Model, steps: int) -> dict[str, Any]:
+def _anew(folder: Folder, model: Model, steps: int) -> dict[str, Any]:
+    """On other draws; a chaotic series is all there is to draw, where other tasks have what was learned in their seed."""
     s = folder.settings
-    return _frozen(model, CueTask(s), s.batch, steps, seed=s.seed + 1)
+    other = dataclasses.replace(s, seed=s.seed + 1) if s.task == "chaos" else s
+    return _frozen(model, make_task(other), s.batch, steps, seed=s.seed + 1)
 
 
 def _frozen(model: Model, task: Task, batch: int, steps: int, *, seed: int) -> dict[str, Any]:

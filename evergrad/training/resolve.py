@@ -7,7 +7,7 @@ from typing import Any
 from evergrad.checks import InputError, refuse_unless
 from evergrad.names import refuse_unknown
 from evergrad.printable import brief, first_line, printable
-from evergrad.registry import ESTIMATORS, having
+from evergrad.registry import CELLS, ESTIMATORS, having, tagged
 from evergrad.tasks.reading import read_file
 from evergrad.training.settings import Settings, default, fields, flag, split_names
 
@@ -22,6 +22,8 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
         if value is not None:
             source = f"{flag(name)}" if name in said or config is None else f"{config}, {name}"
             chosen[name] = checked(options[name], value, source)
+    if chosen["cell"] in tagged(CELLS, "unit-local") and "estimator" not in {*from_file, *said}:
+        chosen["estimator"] = "rtrl"
     _check_parameters(chosen, {*from_file, *said})
     targets = split_names(chosen.get("targets")) or []
     for name in targets:
@@ -31,6 +33,8 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
     if chosen.get("reset_every") is not None and "reset_probability" not in {*from_file, *said}:
         chosen["reset_probability"] = 0.0
     chosen |= _decided_by_gap(chosen, {*from_file, *said})
+    if chosen.get("t2") is not None and chosen["t1"] is None:
+        chosen["t1"] = chosen["t2"] // 2
     if chosen["horizon"] is not None and chosen["stride"] is None:
         chosen["stride"] = chosen["horizon"]
     return Settings(task=task, **chosen)
@@ -108,7 +112,7 @@ def _decided_by_gap(chosen: dict[str, Any], asked: set[str]) -> dict[str, Any]:
     if chosen.get("gap") is None:
         return {}
     longest = chosen["gap_to"] or chosen["gap"] * 3 // 2
-    bridging = "orthogonal" if chosen["cell"] == "rnn" else f"chrono:{max(3, longest)}"
+    bridging = "orthogonal" if chosen["cell"] in tagged(CELLS, "ungated") else f"chrono:{max(3, longest)}"
     fresh = "initial" not in asked and chosen["weights"] is None
     return {"gap_to": longest} | ({"initial": bridging} if fresh else {})
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from evergrad import registry
 
 TASKS = tuple(registry.TASKS)
+OTHERS = "all other tasks"  # in defaults that differ from task to task
+KNOWN = registry.tagged(registry.TASKS, "known")  # tasks of which the best prediction is known
 FILES = ("data", "valid", "test", "weights")  # options that name files
 SCHEDULES = ("constant", "linear", "cosine", "warmup-cosine")
 
@@ -67,6 +69,7 @@ def parameter(name: str) -> Any:
     )
 
 
+_LONGEST_LAG = 100_000  # where all that lies between is held
 _LONGEST, _RAREST = 100_000_000, 1_000_000_000  # what is counted in 32 bits, with room for sums
 
 
@@ -93,7 +96,7 @@ class _Settings:
         otherwise="random weights",
     )
     initial: str | None = option(
-        {"copy": "fan_in", "text": "fan_in", "series": "fan_in"},
+        {"cue": None, OTHERS: "fan_in"},
         str,
         "How weights start: normal (the paper's), fan_in, forget:B, chrono:T or orthogonal:R.",
         group=_MODEL,
@@ -108,7 +111,12 @@ class _Settings:
         otherwise="the task's",
     )
     estimator: str = option(
-        "ok", str, "How the gradient is estimated.", group=_ESTIMATOR, choices=tuple(registry.ESTIMATORS)
+        "ok",
+        str,
+        "How the gradient is estimated; rtrl unless said where units do not see each other "
+        f"({', '.join(registry.tagged(registry.CELLS, 'unit-local'))}).",
+        group=_ESTIMATOR,
+        choices=tuple(registry.ESTIMATORS),
     )
     rank: int | None = parameter("rank")
     window: int | None = parameter("window")
@@ -122,14 +130,14 @@ class _Settings:
     schedule: str | None = option("constant", str, "How the learning rate goes on.", group=_LEARNING, choices=SCHEDULES)
     clip: float = option(1.0, float, "Norm that the recurrent gradient is clipped to.", group=_LEARNING, above=0)
     batch: int = option(
-        {"copy": 16, "cue": 16, "text": 32, "series": 1},
+        {"text": 32, "series": 1, OTHERS: 16},
         int,
         "Streams learned from at once.",
         group=_LEARNING,
         at_least=1,
     )
     steps: int | None = option(
-        {"copy": 10_000, "cue": 10_000, "text": 10_000, "series": None},
+        {"series": None, OTHERS: 10_000},
         int,
         "Steps to take.",
         group=_LEARNING,
@@ -160,6 +168,64 @@ class _Settings:
         None, int, "Most steps from a cue to its question.", group=_TASK, tasks=("cue",), otherwise="1.5 x --gap"
     )
     resets: bool | None = option(True, bool, "Streams start anew at every cue.", group=_TASK, tasks=("cue",))
+
+    t1: int | None = option(
+        None, int, "Lag of the nearer input.", group=_TASK, tasks=("add",), at_least=1, otherwise="half of --t2"
+    )
+    t2: int | None = option(
+        8, int, "Lag of the farther input.", group=_TASK, tasks=("add",), at_least=2, at_most=_LONGEST_LAG
+    )
+    isi: int | None = option(
+        14,
+        int,
+        "Fewest steps from a pattern to its reward.",
+        group=_TASK,
+        tasks=("trace",),
+        at_least=1,
+        at_most=_LONGEST,
+    )
+    isi_to: int | None = option(
+        26, int, "Most steps from a pattern to its reward.", group=_TASK, tasks=("trace",), at_most=_LONGEST_LAG
+    )
+    iti: int | None = option(
+        80, int, "Fewest steps from a reward to the next pattern.", group=_TASK, tasks=("trace",), at_least=1
+    )
+    iti_to: int | None = option(
+        120, int, "Most steps from a reward to the next pattern.", group=_TASK, tasks=("trace",), at_most=_LONGEST
+    )
+    discount: float | None = option(
+        0.9, float, "What a reward is worth a step earlier.", group=_TASK, tasks=("trace",), above=0
+    )
+    dimensions: int | None = option(
+        8, int, "Numbers of the vector to remember.", group=_TASK, tasks=("rotation",), at_least=2, at_most=_LONGEST_LAG
+    )
+    episode: int | None = option(
+        64, int, "Steps that a vector is turned.", group=_TASK, tasks=("rotation",), at_least=1, at_most=_LONGEST
+    )
+    largest: int | None = option(32, int, "Largest n.", group=_TASK, tasks=("anbn",), at_least=2, at_most=_LONGEST_LAG)
+    lag: int | None = option(
+        16, int, "Steps from the bit to the question.", group=_TASK, tasks=("chain",), at_least=1, at_most=_LONGEST
+    )
+    system: str | None = option(
+        "henon",
+        str,
+        "What is predicted a step ahead.",
+        group=_TASK,
+        tasks=("chaos",),
+        choices=("henon", "mackey", "lorenz"),
+    )
+    delay: int | None = option(
+        17,
+        int,
+        "Steps that Mackey and Glass's equation looks back.",
+        group=_TASK,
+        tasks=("chaos",),
+        at_least=1,
+        at_most=1000,
+    )
+    every: int | None = option(
+        200, int, "Steps after which streams start anew.", group=_TASK, tasks=("chaos",), at_least=1, at_most=_LONGEST
+    )
 
     data: str | None = option(
         None,
@@ -267,7 +333,7 @@ def otherwise(field: dataclasses.Field, task: str) -> str | None:
 
 
 def _of_task(value: Any, task: str) -> Any:
-    return value.get(task) if isinstance(value, dict) else value
+    return value.get(task, value.get(OTHERS)) if isinstance(value, dict) else value
 
 
 def flag(name: str) -> str:

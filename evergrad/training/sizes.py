@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -42,9 +43,9 @@ def _needed(settings: Settings, task: Task, make_learner: MakeLearner, there: in
 
 def _weights(settings: Settings, task: Task) -> int:
     """Bytes of the cell's weights four times over: as they are, as they were, their gradient and the new ones."""
-    n, more = settings.units, (settings.layers or 1) - 1
-    p, q = task.inputs + n + 1, len(getattr(CELLS[settings.cell].load(), "gates", (1,))) * n
-    return 4 * (p + more * (2 * n + 1)) * q * jnp.result_type(float).itemsize
+    n, kind = settings.units, CELLS[settings.cell].load()
+    inputs = [task.inputs] + [kind.seen_of_unit * n] * ((settings.layers or 1) - 1)
+    return 4 * sum(math.prod(kind.weight_shape(p, n)) for p in inputs) * jnp.result_type(float).itemsize
 
 
 def _planned(settings: Settings, task: Task, make_learner: MakeLearner) -> int:

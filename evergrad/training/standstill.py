@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from evergrad.registry import CELLS, tagged
 from evergrad.training.settings import Settings
 from evergrad.training.tasks import Task
 
@@ -25,7 +26,7 @@ def _advice(settings: Settings) -> str:
     if settings.initial in (None, "normal"):
         tries.append(f"--initial fan_in (now {settings.initial or 'as the cell has it'})")
     if settings.initial is None or not settings.initial.startswith(("chrono", "orthogonal")):
-        far = "orthogonal" if settings.cell == "rnn" else "chrono:T"
+        far = "orthogonal" if settings.cell in tagged(CELLS, "ungated") else "chrono:T"
         tries.append(f"--initial {far} if what matters lies far back{'' if far == 'orthogonal' else ' (T: how far)'}")
     if settings.estimator == "tbptt":
         tries.append(f"a longer --horizon (now {settings.horizon}), or --stride 1 (now {settings.stride})")

@@ -15,13 +15,20 @@ from evergrad.checks import InputError, refuse_unless
 from evergrad.model import Model
 from evergrad.names import refuse_unknown
 from evergrad.readouts import Linear, Readout, Softmax
+from evergrad.tasks.add import Add
+from evergrad.tasks.anbn import AnBn
 from evergrad.tasks.base import Source
+from evergrad.tasks.chain import Chain
+from evergrad.tasks.chaos import Chaos
 from evergrad.tasks.copy import SYMBOLS, Copy
 from evergrad.tasks.cue import CUES, INPUTS, Cue, unasked
+from evergrad.tasks.generated import Generated, unscored
 from evergrad.tasks.reading import Text, encode, fingerprint, read_parts, symbols_of
+from evergrad.tasks.rotation import Rotation
 from evergrad.tasks.series import FARTHEST, Series, scored_anew
 from evergrad.tasks.table import read_columns
 from evergrad.tasks.text import CharacterText, bits_per_symbol
+from evergrad.tasks.trace import Trace
 from evergrad.training.settings import Settings, split_names
 
 
@@ -248,10 +255,63 @@ class SeriesTask(Task):
         return f"the forecasts are no better than persistence ({row['relative_error']:.3f} of its error)"
 
 
+class KnownTask(Task):
+    """A task of which the best prediction is known: reports how far the loss is above it, as a share of how far the loss
+    of knowing nothing is."""
+
+    figure, unit, scale = "excess", "nats or squared error", 1.0
+    source: Generated
+
+    def __init__(self, settings: Settings, symbols: str | None = None):
+        kind, options = _KNOWN[settings.task]
+        self.source = kind(**{name: getattr(settings, name) for name in options})
+        self.inputs, self.fingerprints, self.batch = self.source.inputs, {}, settings.batch
+        self.explosive = 10 * math.log(self.source.classes) if self.source.classes else 1000.0 * self.source.outputs
+
+    def readout(self, units, key, initial="normal"):
+        if self.source.classes:
+            return Softmax(units=units, classes=self.source.classes, key=key, initial=initial)
+        return Linear(units=units, outputs=self.source.outputs, key=key, initial=initial)
+
+    def start(self, model, *, batch, key):
+        return self.source.start(batch=batch, key=key)
+
+    def figures(self, position, loss, steps):
+        """Per scored step, over those since the last report."""
+        scored, least, most = int(position.scored), self.source.optimum(), self.source.ignorance()
+        if not scored:
+            return {"loss": None, "optimum": least, "excess": None, "scored": 0}
+        loss = loss * steps * self.batch / scored
+        return {"loss": loss, "optimum": least, "excess": (loss - least) / (most - least), "scored": scored}
+
+    def reported(self, position):
+        return unscored(position)
+
+    def headline(self, row):
+        if row["excess"] is None:
+            return "nothing scored yet"
+        return f"optimum {row['optimum']:.4f}, excess {100 * row['excess']:.1f} % of that of knowing nothing"
+
+    def standstill(self, row):
+        if row["excess"] is None or row["excess"] < 0.98:
+            return None
+        return f"the loss, {row['loss']:.4f}, is still that of knowing nothing ({self.source.ignorance():.4f})"
+
+
 def _entropy(ids: Integer[np.ndarray, " N"]) -> float:
     """Of a symbol drawn from the text, in bits: the loss of a model that knows how often each occurs, and no more."""
     shares = np.bincount(ids) / len(ids)
     return float(-(shares * np.log2(shares, where=shares > 0, out=np.zeros_like(shares))).sum())
+
+
+_KNOWN = {  # the source, and the settings that it is made from
+    "add": (Add, ("t1", "t2")),
+    "trace": (Trace, ("isi", "isi_to", "iti", "iti_to", "discount", "seed")),
+    "rotation": (Rotation, ("dimensions", "episode", "seed")),
+    "anbn": (AnBn, ("largest",)),
+    "chain": (Chain, ("lag",)),
+    "chaos": (Chaos, ("system", "delay", "every", "batch", "seed")),
+}
 
 
 def make_task(settings: Settings, symbols: str | None = None) -> Task:
