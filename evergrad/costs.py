@@ -3,8 +3,13 @@
 import dataclasses
 import math
 
+import jax
+
 from evergrad.cells.base import Cell, KroneckerCell
+from evergrad.cells.unit import UnitCell
 from evergrad.maps import maps_of
+from evergrad.parameters import parameters
+from evergrad.units import is_unit_local
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +22,7 @@ class Sizes:
     q: int
     parameters: int
     dense: bool = False  # whether ∂h'/∂z and H have no structure
+    unit_local: bool = False  # whether no unit sees another's state
 
     @property
     def pull(self) -> int:
@@ -33,11 +39,21 @@ def sizes_of(cell: Cell) -> tuple[list[Sizes], list[Sizes]]:
     """Of every linear map, and of every other parameter as if it were one of a single row."""
     if isinstance(cell, KroneckerCell):
         p, q = cell.weight.shape
-        return [Sizes(cell.units, cell.states * cell.units, p, q, p * q)], []
+        return [Sizes(cell.units, cell.states * cell.units, p, q, p * q, unit_local=is_unit_local(cell))], []
+    if is_unit_local(cell):
+        return _of_units(cell)
     found = maps_of(cell)
     maps = [Sizes(cell.units, len(each.rows), each.p, each.q, each.p * each.q, dense=True) for each in found.maps]
     sizes = [(len(each.rows), math.prod(each.shape)) for each in found.rest]
     return maps, [Sizes(cell.units, m, 1, size, size, dense=True) for m, size in sizes]
+
+
+def _of_units(cell: UnitCell) -> tuple[list[Sizes], list[Sizes]]:
+    p, q = cell.weight.shape
+    others = sum(math.prod(a.shape) for a in jax.tree.leaves(parameters(cell))) - p * q
+    m = cell.states * cell.units
+    rest = [Sizes(cell.units, m, 1, others, others, dense=True, unit_local=True)] if others else []
+    return [Sizes(cell.units, m, p, q, p * q, dense=True, unit_local=True)], rest
 
 
 @dataclasses.dataclass(frozen=True)

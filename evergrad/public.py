@@ -26,19 +26,24 @@ from evergrad.estimators import (
     KF,
     KTP,
     OK,
+    RFLO,
     RTRL,
     TBPTT,
     UORO,
+    EProp,
     Estimator,
+    Local,
+    SnAp1,
 )
 from evergrad.frozen import gradients
 from evergrad.learner import Learner
 from evergrad.low_rank import optimal_low_rank, optimal_variance
 from evergrad.maps import dense
 from evergrad.model import Model
-from evergrad.parameters import Frozen
+from evergrad.parameters import Frozen, parameters
 from evergrad.planner import Plan, plan
 from evergrad.readouts import Linear, Readout, Softmax
+from evergrad.update import clip_and_update
 
 __all__ = [
     "ELSTM",
@@ -48,6 +53,7 @@ __all__ = [
     "LRU",
     "LSTM",
     "OK",
+    "RFLO",
     "RGLRU",
     "RHN",
     "RNN",
@@ -58,6 +64,7 @@ __all__ = [
     "Cell",
     "ColumnarLSTM",
     "DivergedError",
+    "EProp",
     "Estimator",
     "Frozen",
     "IndRNN",
@@ -66,22 +73,26 @@ __all__ = [
     "Leaky",
     "Learner",
     "Linear",
+    "Local",
     "MinGRU",
     "MinLSTM",
     "Model",
     "Output",
     "Plan",
     "Readout",
+    "SnAp1",
     "Softmax",
     "Stack",
     "State",
     "UnitCell",
+    "clip_and_update",
     "dense",
     "from_equinox",
     "from_flax",
     "gradients",
     "optimal_low_rank",
     "optimal_variance",
+    "parameters",
     "plan",
     "to_equinox",
     "to_flax",

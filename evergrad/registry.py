@@ -50,6 +50,7 @@ PARAMETERS: dict[str, Parameter] = {
     "rank": Parameter(int, "Terms that are kept", at_least=1),
     "window": Parameter(int, "Newest steps kept exactly", at_least=0),
     "mix": Parameter(str, "How terms are reduced", choices=("signs", "sampling", "truncate")),
+    "scope": Parameter(str, "What is kept within a unit", choices=("unit", "direct")),
     "copies": Parameter(int, "Estimates that are averaged", at_least=1),
     "diagonal_rank": Parameter(int, "Rank that D is reduced to", at_least=1, otherwise="not reduced"),
     "horizon": Parameter(int, "Steps a gradient reaches back", at_least=1),
@@ -80,6 +81,10 @@ ESTIMATORS: dict[str, Entry] = {
     "ktp": Entry("evergrad:KTP", ("rank", "window")),
     "kf": Entry("evergrad:KF", ("copies", "diagonal_rank", "window")),
     "uoro": Entry("evergrad:UORO", ("window",)),
+    "snap1": Entry("evergrad:SnAp1", ("window",)),
+    "eprop": Entry("evergrad:EProp", ("window",)),
+    "rflo": Entry("evergrad:RFLO", ("window",)),
+    "local": Entry("evergrad:Local", ("scope", "window")),
     "tbptt": Entry("evergrad:TBPTT", ("horizon", "stride")),
 }
 

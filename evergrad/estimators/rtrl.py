@@ -10,17 +10,20 @@ from evergrad.cells.base import Cell, KroneckerCell
 from evergrad.checks import refuse_unless
 from evergrad.costs import Cost
 from evergrad.estimators.base import WINDOWS, Estimator, check_window
+from evergrad.estimators.local import Units
 from evergrad.influence import Influence, check_split
 from evergrad.maps import rows_of
 from evergrad.parameters import parameters
 from evergrad.pasts.window import Window
+from evergrad.units import UNIT, is_unit_local
 
 
 class RTRL(Estimator):
     """Real-time recurrent learning: G itself, so the gradient is exact. Works on any differentiable cell.
 
     Memory n³ a stream; time n⁴ a step, or n³ with `window=n` (Schmidhuber's hybrid): a window of k steps is folded
-    with k products of n³ and one of n⁴. Reference: Williams & Zipser 1989; Schmidhuber 1992.
+    with k products of n³ and one of n⁴. On a cell whose units do not see each other (`eg.UnitCell`) both are of the order
+    of the parameters. Reference: Williams & Zipser 1989; Schmidhuber 1992.
     """
 
     window: int = eqx.field(static=True)
@@ -48,12 +51,40 @@ class RTRL(Estimator):
 
 
 class Whole(Influence):
-    """G itself, the rows of the state that each parameter can reach."""
+    """G itself: all of it, or, where units do not see each other, the s numbers a parameter that are not zero."""
 
     unbiased: ClassVar[bool] = True
 
     def exact_for(self, cell):
         return True
+
+    def init(self, cell):
+        return _stored(cell).init(cell)
+
+    def absorb(self, carried, cells, memories, key):
+        return _stored(cells).absorb(carried, cells, memories, key)
+
+    def contract(self, carried, cell, delta):
+        return _stored(cell).contract(carried, cell, delta)
+
+    def materialise(self, carried, cell):
+        return _stored(cell).materialise(carried, cell)
+
+    def cost(self, sizes, block):
+        return (Units(UNIT) if sizes.unit_local else Dense()).cost(sizes, block)
+
+    def split(self, cell, parts):
+        return _stored(cell).split(cell, parts)
+
+
+def _stored(cell: Cell) -> Influence:
+    return Units(UNIT) if is_unit_local(cell) else Dense()
+
+
+class Dense(Influence):
+    """For every parameter the rows of the state that it can reach."""
+
+    unbiased: ClassVar[bool] = True
 
     def init(self, cell):
         """For every parameter the rows of the state that it can reach; None for one that a step does not look at."""

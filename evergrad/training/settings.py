@@ -121,6 +121,7 @@ class _Settings:
     rank: int | None = parameter("rank")
     window: int | None = parameter("window")
     mix: str | None = parameter("mix")
+    scope: str | None = parameter("scope")
     copies: int | None = parameter("copies")
     diagonal_rank: int | None = parameter("diagonal_rank")
     horizon: int | None = parameter("horizon")
