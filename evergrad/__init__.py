@@ -1,7 +1,8 @@
 """Untruncated gradients for recurrent networks, online.
 
-The public names are those of `evergrad.public`; they are loaded when one is asked for, so that `evergrad --help` answers
-without importing JAX.
+The public names are those of `evergrad._public`; they are loaded when one is asked for, so that `evergrad --help` answers
+without importing JAX. `evergrad.extend` is for authors of cells, estimators, readouts and tasks, `evergrad.lab` measures, and
+`evergrad.river` is for people with streams. All else is private.
 """
 
 import importlib
@@ -9,23 +10,27 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evergrad.public import *  # noqa: F403
+    from evergrad._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
 
-def _public():
-    return importlib.import_module("evergrad.public")
+_ROOMS = ("extend", "lab", "river")  # modules that are asked for by name
+
+
+def _names():
+    return importlib.import_module("evergrad._public")
 
 
 def __getattr__(name):
-    a_module = (
-        importlib.util.find_spec(f"{__name__}.{name}") is not None
-    )  # `from evergrad import window` asks here first
-    if name.startswith("_") or a_module or name not in _public().__all__:
+    if name in _ROOMS:
+        return importlib.import_module(f"evergrad.{name}")
+    # `from evergrad import _core` asks here first
+    a_module = importlib.util.find_spec(f"{__name__}.{name}") is not None
+    if name.startswith("_") or a_module or name not in _names().__all__:
         raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
-    return getattr(_public(), name)
+    return getattr(_names(), name)
 
 
 def __dir__():
-    return sorted({*globals(), *_public().__all__})
+    return sorted({*globals(), *_names().__all__, *_ROOMS})

@@ -1,0 +1,8 @@
+from evergrad._estimators.base import Estimator as Estimator
+from evergrad._estimators.kf import KF as KF
+from evergrad._estimators.ktp import KTP as KTP
+from evergrad._estimators.local import RFLO as RFLO, EProp as EProp, Local as Local, SnAp1 as SnAp1
+from evergrad._estimators.ok import OK as OK
+from evergrad._estimators.rtrl import RTRL as RTRL
+from evergrad._estimators.tbptt import TBPTT as TBPTT
+from evergrad._estimators.uoro import UORO as UORO

@@ -1,0 +1,253 @@
+"""What a parameter does to its own unit, and nothing else: SnAp-1, e-prop and RFLO are choices of one estimator."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evergrad._cells.base import Cell, KroneckerCell
+from evergrad._cells.leaky import Leaky
+from evergrad._cells.stack import Stack
+from evergrad._cells.unit import UnitCell
+from evergrad._core.checks import refuse_unless
+from evergrad._core.costs import Cost
+from evergrad._core.influence import Influence
+from evergrad._core.linearize import initial_state, weight_gradient
+from evergrad._core.parameters import parameters, parted
+from evergrad._core.units import DIRECT, SCOPES, UNIT, carried_on, is_unit_local, layers_of, own_names, within
+from evergrad._estimators.base import WINDOWS, Estimator, check_window
+from evergrad._pasts.window import Window
+
+
+class Local(Estimator):
+    """Keeps dh_i/dw only for the weights w of unit i itself. Deterministic, biased, exact where units do not see each other.
+
+        e' = Ĥ e + ĥ ⊗ D, unit by unit;    gradient Σ δ e
+
+    scope="unit": Ĥ is the s x s block of H of every unit, its weights onto itself included (SnAp-1).
+    scope="direct": what passes through no recurrent weight at all, not even a unit's onto itself (e-prop, RFLO).
+
+    With a window the newest steps are exact, and the bias is only in what is older. Memory s numbers a parameter, time s²; a
+    fold of k steps is one product and one pass. Reference: Menick et al. 2021; Bellec et al. 2020; the window is ours.
+    """
+
+    scope: str = eqx.field(static=True)
+    window: int = eqx.field(static=True)
+    recommended: ClassVar[str] = "only a biased estimate that stays within units fits."
+
+    def __init__(self, *, scope: str = UNIT, window: int = 0):
+        call = f'Local(scope="{scope}", window={window})'
+        refuse_unless(
+            scope in SCOPES, f'`{call}`: scope is "unit" (a unit\'s weights onto itself count) or "direct" (none do).'
+        )
+        check_window(window, call)
+        self.scope, self.window = scope, window
+
+    @classmethod
+    def choices(cls, cell):
+        return [cls(window=k) for k in WINDOWS]
+
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return Units(self.scope)
+
+
+class SnAp1(Estimator):
+    """Sparse n-step approximation, n = 1: `Local(scope="unit")`. Reference: Menick et al. 2021."""
+
+    window: int = eqx.field(static=True)
+    recommended: ClassVar[str] = Local.recommended
+
+    def __init__(self, *, window: int = 0):
+        check_window(window, f"SnAp1(window={window})")
+        self.window = window
+
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return Units(UNIT)
+
+
+class EProp(Estimator):
+    """e-prop 1 with symmetric feedback: `Local(scope="direct")`. Reference: Bellec et al. 2020.
+
+    On a plain RNN, whose state has no path but through weights, it is TBPTT of one step. Random feedback is the Learner's:
+    `eg.Learner(..., feedback="random")`.
+    """
+
+    window: int = eqx.field(static=True)
+    recommended: ClassVar[str] = Local.recommended
+
+    def __init__(self, *, window: int = 0):
+        check_window(window, f"EProp(window={window})")
+        self.window = window
+
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return Units(DIRECT)
+
+
+class RFLO(Estimator):
+    """Random-feedback local online learning: `Local(scope="direct")` on leaky units, e' = (1 − leak) e + leak φ' ĥ.
+
+    The paper's feedback is random: `eg.Learner(..., eg.RFLO(), feedback="random")`. Without it, it is RFLO with the readout's
+    own weights for feedback. Reference: Murray 2019.
+    """
+
+    window: int = eqx.field(static=True)
+    recommended: ClassVar[str] = Local.recommended
+
+    def __init__(self, *, window: int = 0):
+        check_window(window, f"RFLO(window={window})")
+        self.window = window
+
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return LeakyUnits(DIRECT)
+
+
+class _UnitInfluence(Influence):
+    """e [p, s, g, n] of the weights and [s, κ, n] of the units' own parameters, for every layer."""
+
+    scope: eqx.AbstractVar[str]
+    unbiased: ClassVar[bool] = False
+
+    def exact_for(self, cell):
+        return is_unit_local(cell)
+
+    def check_fit(self, cell):
+        stacked = isinstance(cell, Stack)
+        refuse_unless(
+            not stacked or cell.depth == "layerwise",
+            f"what stays within units does not climb from layer to layer, so that all layers but the top one would get no "
+            f'gradient: use Stack(..., depth="layerwise") with {type(self).__name__}, or another estimator.',
+        )
+        for layer in layers_of(cell):
+            refuse_unless(
+                isinstance(layer, KroneckerCell | UnitCell),
+                f"an estimator that stays within units must know which weight belongs to which unit, and {_named(layer)} does "
+                "not say: use a cell whose gates are all linear in (x, h, 1) (eg.RNN, eg.Leaky, eg.RHN, eg.LSTM, eg.GRU with "
+                'reset="after", any eg.KroneckerCell) or an eg.UnitCell. In a GRU with reset="before" a weight of one unit '
+                "reaches the candidates of all others within the step.",
+            )
+
+    def init(self, cell):
+        return tuple(_nothing(layer) for layer in layers_of(cell))
+
+    def absorb(self, carried, cells, memories, key):
+        weights, rest = parted(cells)
+        steps = jax.vmap(lambda w, memory: within(eqx.combine(w, rest), memory, self.scope))(weights, memories)
+        return tuple(_absorbed(e, layer) for e, layer in zip(carried, steps, strict=True))
+
+    def contract(self, carried, cell, delta):
+        layers, at, found = layers_of(cell), 0, []
+        for layer, e in zip(layers, carried, strict=True):
+            s, n = layer.states, layer.units
+            part = delta[:, at : at + s * n].reshape(-1, s, n)
+            found.append(_gradient(layer, *_contracted(e, part)))
+            at += s * n
+        return _assembled(cell, found)
+
+    def materialise(self, carried, cell):
+        m, at, found = initial_state(cell).size, 0, []
+        for layer, e in zip(layers_of(cell), carried, strict=True):
+            rows = [_rows(a, m, at) for a in _with_rows(e)]
+            found.append(_gradient(layer, *rows))
+            at += layer.states * layer.units
+        return _assembled(cell, found)
+
+    def cost(self, sizes, block):
+        numbers, k = sizes.m / sizes.n * sizes.parameters, max(block, 1)
+        return Cost(0, numbers, numbers * (1 + 3 / k), 1.2 * numbers, 20 / k)
+
+
+class Units(_UnitInfluence):
+    scope: str = eqx.field(static=True)
+
+
+class LeakyUnits(_UnitInfluence):
+    """The same for `RFLO`, which means leaky units."""
+
+    scope: str = eqx.field(static=True)
+
+    def check(self, cell, call):
+        refuse_unless(
+            all(isinstance(layer, Leaky) for layer in layers_of(cell)),
+            f"`{call}` is derived for leaky units, eg.Leaky, and {_named(cell)} has none: use eg.EProp, which is the same for "
+            "any gated cell.",
+        )
+        self.check_fit(cell)
+
+
+def _named(cell: Any) -> str:
+    return type(cell).__name__
+
+
+def _nothing(layer: Cell) -> tuple[Array, Array]:
+    s, n, dtype = layer.states, layer.units, layer.weight.dtype
+    p, q = layer.weight.shape
+    return jnp.zeros((p, s, q // n, n), dtype), jnp.zeros((s, len(own_names(layer)), n), dtype)
+
+
+def _absorbed(e, steps):
+    """Ŝ_k e + Σ ĥ ⊗ Ŝ D: one product of [p, k] and [k, s·g·n], and one pass over e."""
+    product, gates, own = carried_on(steps)
+    of_weights, of_own = e
+    p, s, g, n = of_weights.shape
+    new = (steps.regressor.T @ gates.reshape(len(gates), -1)).reshape(p, s, g, n)
+    of_weights = sum(product[None, :, b, None] * of_weights[:, None, b] for b in range(s)) + new
+    return of_weights, jnp.einsum("abn,bcn->acn", product, of_own) + own.sum(0)
+
+
+def _contracted(e: tuple[Array, Array], delta: Float[Array, "B s n"]) -> tuple[Array, Array]:
+    of_weights, of_own = e
+    weights = sum(jnp.einsum("bn,bpgn->pgn", delta[:, a], of_weights[:, :, a]) for a in range(delta.shape[1]))
+    return weights, jnp.einsum("ban,bacn->cn", delta, of_own)
+
+
+def _with_rows(e):
+    """[s, n, …] in front: what each state variable of each unit gets from its own unit's parameters."""
+    of_weights, of_own = e
+    eye = jnp.eye(of_weights.shape[-1], dtype=of_weights.dtype)
+    return jnp.einsum("pagn,mn->ampgn", of_weights, eye), jnp.einsum("acn,mn->amcn", of_own, eye)
+
+
+def _rows(a, m, at):
+    flat = a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])
+    return jnp.zeros((m, *flat.shape[1:]), a.dtype).at[at : at + len(flat)].set(flat)
+
+
+def _gradient(layer: Cell, weights: Float[Array, "*lead p g n"], own: Float[Array, "*lead kappa n"]) -> Cell:
+    """As a gradient of the layer; nothing for what only its output looks at."""
+    weights = weights.reshape(*weights.shape[:-2], -1)
+    if isinstance(layer, KroneckerCell):
+        return weight_gradient(layer, weights)
+    lead = weights.shape[:-2]
+    zeros = jax.tree.map(lambda a: jnp.zeros((*lead, *a.shape), a.dtype), parameters(layer))
+    gradient = eqx.tree_at(lambda c: c.weight, zeros, weights)
+    for i, name in enumerate(own_names(layer)):
+        gradient = eqx.tree_at(lambda c, name=name: getattr(c, name), gradient, own[..., i, :])
+    return gradient
+
+
+def _assembled(cell: Cell, layers: list[Cell]) -> Cell:
+    if not isinstance(cell, Stack):
+        return layers[0]
+    return eqx.tree_at(lambda c: c.layers, parameters(cell), tuple(layers))
