@@ -12,6 +12,7 @@ A package of yours adds to it by an entry point of the group `evergrad`, which n
 import dataclasses
 import importlib
 import importlib.metadata
+import warnings
 from typing import Any
 
 _OWN = "the estimator's own"
@@ -152,5 +153,13 @@ def name_of(table: dict[str, Entry], kind: type) -> str | None:
     return next((name for name, entry in table.items() if entry.name == kind.__name__ and entry.load() is kind), None)
 
 
-for _point in importlib.metadata.entry_points(group="evergrad"):
-    _point.load()
+def _load_others() -> None:
+    """What other packages register. One that cannot be loaded is told of, and is no reason to do nothing."""
+    for point in importlib.metadata.entry_points(group="evergrad"):
+        try:
+            point.load()
+        except Exception as error:
+            warnings.warn(f"the entry point {point.name} = {point.value} cannot be loaded: {error!r}", stacklevel=2)
+
+
+_load_others()

@@ -115,7 +115,7 @@ DAMAGE = {
     "bit flipped": (flip, ""),
     "foreign": (change_notes(product="other"), "not written by evergrad"),
     "foreign folder": (wipe, ""),
-    "newer": (change_notes(format=5), "format 5 and this evergrad reads up to 4: install a newer version"),
+    "newer": (change_notes(format=6), "format 6 and this evergrad reads up to 5: install a newer version"),
     "another step": (change_notes(step=20), "it is the checkpoint of step 20"),
     "damaged notes": (change_notes(checksums=[]), "its notes are damaged"),
     "no notes": (lambda folder: shutil.rmtree(folder / "notes"), ""),
@@ -216,3 +216,33 @@ def test_format_1_with_its_other_checksums_is_still_read(tmp_path):
     flip(folder / "10")
     with pytest.raises(InputError, match="none of the 1 checkpoints"):
         load(folder)
+
+
+def test_what_waited_beside_the_track_in_format_4_is_found_in_it(tmp_path, monkeypatch):
+    """Before format 5 the state had `phase`, `waiting` and `waiting_output`, also in the copy to go back to, which needs none."""
+    readout, track = {"bias": jnp.arange(3.0)}, {"count": jnp.asarray(4)}
+    beside = {"phase": jnp.asarray(-2), "waiting": readout, "waiting_output": None}
+    then = {"state": {"track": track} | beside, "back": ({"time": jnp.asarray(7)} | beside, jnp.asarray(1))}
+    monkeypatch.setattr(checkpoint, "FORMAT", 4)
+    checkpoints = Checkpoints(tmp_path / "c")
+    checkpoints.save(1, then, {})
+    checkpoints.close()
+    monkeypatch.undo()
+    zeros = jax.tree.map(jnp.zeros_like, readout)
+    waiting = {"phase": jnp.asarray(0), "readout": zeros, "output": None}
+    with_stride = {"state": {"track": track | {"waiting": waiting}}, "back": ({"time": jnp.asarray(0)}, jnp.asarray(0))}
+    without = {"state": {"track": track}, "back": ({"time": jnp.asarray(0)}, jnp.asarray(0))}
+    for like in (with_stride, without):
+        if like is without:  # a window never had anything waiting but a phase of 0
+            del then["state"]["waiting"], then["back"][0]["waiting"]
+            monkeypatch.setattr(checkpoint, "FORMAT", 4)
+            checkpoints = Checkpoints(tmp_path / "d")
+            checkpoints.save(1, then, {})
+            checkpoints.close()
+            monkeypatch.undo()
+        folder = tmp_path / ("d" if like is without else "c")
+        found, _ = Checkpoints(folder, read_only=True).load(like, complain=pytest.fail)
+        assert int(found["back"][0]["time"]) == 7
+        if like is with_stride:
+            assert int(found["state"]["track"]["waiting"]["phase"]) == -2
+            np.testing.assert_array_equal(found["state"]["track"]["waiting"]["readout"]["bias"], jnp.arange(3.0))
