@@ -30,6 +30,7 @@ from evergrad._core.model import Model
 from evergrad._core.parameters import Frozen, parameters
 from evergrad._core.planner import Plan, plan
 from evergrad._core.readouts import Linear, Readout, Softmax
+from evergrad._core.rls import RLS
 from evergrad._core.update import clip_and_update
 from evergrad._estimators import (
     KF,
@@ -41,6 +42,7 @@ from evergrad._estimators import (
     UORO,
     EProp,
     Estimator,
+    Fixed,
     Local,
     SnAp1,
 )
@@ -56,6 +58,7 @@ __all__ = [
     "RFLO",
     "RGLRU",
     "RHN",
+    "RLS",
     "RNN",
     "RTRL",
     "RTU",
@@ -66,6 +69,7 @@ __all__ = [
     "DivergedError",
     "EProp",
     "Estimator",
+    "Fixed",
     "Frozen",
     "IndRNN",
     "InputError",

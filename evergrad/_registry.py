@@ -85,6 +85,7 @@ ESTIMATORS: dict[str, Entry] = {
     "snap1": Entry("evergrad:SnAp1", ("window",)),
     "eprop": Entry("evergrad:EProp", ("window",)),
     "rflo": Entry("evergrad:RFLO", ("window",)),
+    "fixed": Entry("evergrad:Fixed"),
     "local": Entry("evergrad:Local", ("scope", "window")),
     "tbptt": Entry("evergrad:TBPTT", ("horizon", "stride")),
 }
@@ -93,6 +94,7 @@ ESTIMATORS: dict[str, Entry] = {
 READOUTS: dict[str, Entry] = {
     "softmax": Entry("evergrad:Softmax"),
     "linear": Entry("evergrad:Linear"),
+    "rls": Entry("evergrad:RLS"),
 }
 
 OPTIMISERS: dict[str, Entry] = {

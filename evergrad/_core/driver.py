@@ -14,6 +14,7 @@ from evergrad._core.linearize import initial_state, linearize, output_weights, t
 from evergrad._core.model import Model, encode, stream_losses, weight_dtype
 from evergrad._core.parameters import parameters, parted
 from evergrad._core.placing import along, everywhere, place
+from evergrad._core.readouts import Readout
 from evergrad._core.sources import Data, Source
 from evergrad._estimators.base import Estimator
 from evergrad._pasts import base as pasts
@@ -86,6 +87,7 @@ def drive(
     keep: Callable[[Output], Any],
     results: Any = None,
     consume: Consume,
+    feedback: Float[Array, "n outputs"] | None = None,
 ) -> tuple[State, Any, Any, Any]:
     """Takes `steps` steps from a source: the state, the position, `keep(output)` of every step, and the results.
 
@@ -103,7 +105,7 @@ def drive(
     def step(carry):
         t, state, position, kept, results = carry
         data, position = source.emit(position)
-        state, out, seen = _observe(estimator, state, data)
+        state, out, seen = _observe(estimator, state, data, feedback)
         position = source.hear(position, out.losses, state.model)
         kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
         if waits:
@@ -141,10 +143,12 @@ def drive(
     return state, position, kept, results
 
 
-def take_one(estimator: Estimator, state: State, data: Data, consume: Consume, *, full: bool) -> State:
+def take_one(
+    estimator: Estimator, state: State, data: Data, consume: Consume, *, full: bool, feedback: Array | None = None
+) -> State:
     """One step without loop or condition, for a caller who knows whether room must be made, and of a past without stride."""
     state = _with_room(estimator, state) if full else state
-    state, _, seen = _observe(estimator, state, data)
+    state, _, seen = _observe(estimator, state, data, feedback)
     return _learned(estimator, consume, state, None, jnp.zeros((), jnp.int32), seen)[0]
 
 
@@ -153,7 +157,7 @@ def _no_output(state):
     return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))
 
 
-def _observe(estimator, state, data):
+def _observe(estimator, state, data, feedback):
     """One step: the new state, what came out, and what was seen of the loss."""
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     x = encode(cell, data.x)
@@ -166,15 +170,25 @@ def _observe(estimator, state, data):
         hidden, in_output, readout = trained
         seen = eqx.combine(in_output, cell)
         outputs = jax.vmap(lambda h, x: output_of(seen, unflatten(cell, h), x))(hidden, x)
-        losses, predictions = stream_losses(eqx.combine(readout, rest), outputs, data.y, data.weight)
-        return losses.sum() / batch, Output(losses, predictions)
+        losses, predictions = stream_losses(eqx.combine(readout, rest), outputs, data.y, data.weight, feedback)
+        return losses.sum() / batch, (Output(losses, predictions), outputs)
 
     trained = hidden, output_weights(cell), readout
-    (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
+    (delta, *beside), (out, outputs) = eqx.filter_grad(mean_loss, has_aux=True)(trained)
     gradients = through_layers(cell, memory, hidden, delta), *beside
-    changed = hidden, track, state.time + jnp.uint32(1)
+    taught = _taught(state.model.readout, outputs, data)
+    changed = hidden, track, state.time + jnp.uint32(1), taught
     seen = Seen(*gradients, jnp.any(data.weight != 0))
-    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, seen
+    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time, s.model.readout), state, changed), out, seen
+
+
+def _taught(readout, outputs, data):
+    """A readout that learns by itself sees the streams of all devices."""
+    if type(readout).taught is Readout.taught:
+        return readout
+    seen = jax.lax.stop_gradient((outputs, data.y, data.weight))
+    h, y, weight = jax.tree.map(lambda a: across.all_lanes(a, axis=0), seen)
+    return readout.taught(h, y, jnp.asarray(weight, h.dtype))
 
 
 def _learned(estimator, consume, state, results, t, seen):

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
+from evergrad._cells.initial import initial_weight
 from evergrad._core import across, driver, placing, room
 from evergrad._core.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
 from evergrad._core.driver import Output, State
@@ -27,10 +28,21 @@ class Learner:
     there is one update a stride, with the mean over its steps; with all others one a step. A step (a stride) in which no
     stream has a target, all weights being 0, updates nothing: weights and optimiser stay as they are, and only the
     hidden state and the influence go on.
+
+    `feedback="random"` (with a `key`) sends the error back to the cell through a fixed random matrix of the readout's shape
+    instead of the readout's own weights (feedback alignment, as RFLO and e-prop are often used); an array [n, outputs] is
+    that matrix.
     """
 
     def __init__(
-        self, model: Model, estimator: Estimator, optimiser: optax.GradientTransformation, *, clip: float | None = None
+        self,
+        model: Model,
+        estimator: Estimator,
+        optimiser: optax.GradientTransformation,
+        *,
+        clip: float | None = None,
+        feedback: Any = None,
+        key: jax.Array | None = None,
     ):
         refuse_unless(isinstance(model, Model), f"Learner needs an eg.Model, not {type(model).__name__}.")
         refuse_unless(
@@ -47,6 +59,7 @@ class Learner:
         )
         estimator.check(model.cell)
         self.model, self.estimator, self.optimiser, self.clip = model, estimator, optimiser, clip
+        self.feedback = _feedback(feedback, model, key)
         self._compiled = eqx.filter_jit(self._drive, donate="all-except-first")
         self._followed = eqx.filter_jit(self._follow, donate="all-except-first")
         self._compiled_spread = eqx.filter_jit(self._drive_spread, donate="all-except-first")
@@ -146,7 +159,14 @@ class Learner:
     def _drive(self, data, state):
         first, steps = jnp.zeros((), jnp.int32), len(data.reset)
         state, _, out, _ = driver.drive(
-            self.estimator, state, Sequence(data), first, steps, keep=lambda out: out, consume=self._update
+            self.estimator,
+            state,
+            Sequence(data),
+            first,
+            steps,
+            keep=lambda out: out,
+            consume=self._update,
+            feedback=self.feedback,
         )
         return state, out, all_finite(state.model)
 
@@ -154,7 +174,15 @@ class Learner:
         source, room, steps = fixed
         keep = lambda out: out.losses  # noqa: E731
         state, position, losses, _ = driver.drive(
-            self.estimator, state, source, position, room, limit=steps, keep=keep, consume=self._update
+            self.estimator,
+            state,
+            source,
+            position,
+            room,
+            limit=steps,
+            keep=keep,
+            consume=self._update,
+            feedback=self.feedback,
         )
         return state, position, losses, all_finite(state.model)
 
@@ -183,8 +211,10 @@ class Learner:
 
     def _update(self, state, results, t, gradient, steps):
         mean = jax.tree.map(lambda a: a / steps, gradient)
-        updated = clip_and_update(state.model, self.optimiser, state.optimiser, mean, clip=self.clip)
-        return eqx.tree_at(lambda s: (s.model, s.optimiser), state, updated), results
+        model, optimiser = clip_and_update(state.model, self.optimiser, state.optimiser, mean, clip=self.clip)
+        if not self.estimator.trains_cell:  # weight decay would move it without any gradient
+            model = eqx.tree_at(lambda m: m.cell, model, state.model.cell)
+        return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
 
     def _checked(self, state, out, finite):
         self._check_finite(state, out.losses, finite)
@@ -203,3 +233,22 @@ class Learner:
             state,
             losses,
         )
+
+
+def _feedback(feedback: Any, model: Model, key: jax.Array | None) -> jax.Array | None:
+    """The matrix that errors go back through; None for the readout's own weights."""
+    if feedback is None:
+        return None
+    shape, dtype = model.readout.weight.shape, model.readout.weight.dtype
+    if isinstance(feedback, str):
+        refuse_unless(
+            feedback == "random", f'Learner(feedback="{feedback}"): use "random", an array {list(shape)}, or None.'
+        )
+        key = require_key(key, 'Learner(feedback="random", key=...)')
+        return initial_weight("fan_in", shape, shape[0], key=key).astype(dtype)
+    matrix = jnp.asarray(feedback, dtype)
+    refuse_unless(
+        matrix.shape == shape,
+        f"Learner(feedback=...) has shape {list(matrix.shape)}, but takes the place of the readout's weights, {list(shape)}.",
+    )
+    return matrix

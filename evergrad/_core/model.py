@@ -59,9 +59,18 @@ class Model(eqx.Module):
         return losses
 
 
-def stream_losses(readout: Readout, h: Float[Array, "B n"], y: Any, weight: Float[Array, " B"]):
-    """Weighted losses [B] and predictions [B, ...] of one step. A target of weight 0 is not even looked at."""
-    z = jax.vmap(readout)(h)
+def stream_losses(
+    readout: Readout, h: Float[Array, "B n"], y: Any, weight: Float[Array, " B"], feedback: Array | None = None
+):
+    """Weighted losses [B] and predictions [B, ...] of one step. A target of weight 0 is not even looked at.
+
+    With `feedback` [n, outputs] the derivative by z goes back to h through that matrix instead of the readout's own.
+    """
+    if feedback is None:
+        z = jax.vmap(readout)(h)
+    else:
+        still = jax.lax.stop_gradient(h)
+        z = jax.vmap(readout)(still) + (h - still) @ feedback
     zero = jnp.zeros((), y.dtype)
     y = where_streams(weight == 0, jnp.broadcast_to(zero, y.shape), y)
     return jnp.asarray(weight, z.dtype) * jax.vmap(readout.loss)(z, y), jax.vmap(readout.predict)(z)

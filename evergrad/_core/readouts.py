@@ -30,6 +30,10 @@ class Readout(eqx.Module):
     @abc.abstractmethod
     def loss(self, z: Float[Array, " outputs"], y: Any) -> Float[Array, ""]: ...
 
+    def taught(self, h: Float[Array, "B n"], y: Any, weight: Float[Array, " B"]) -> "Readout":
+        """The readout after a step, for one that learns by itself and not by the optimiser."""
+        return self
+
     @abc.abstractmethod
     def check(self, y: Any, lead: tuple[int, ...], weights: Any) -> None:
         """Refuses targets that do not fit; those of weight 0 are missing and may be anything."""

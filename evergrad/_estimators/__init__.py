@@ -1,4 +1,5 @@
 from evergrad._estimators.base import Estimator as Estimator
+from evergrad._estimators.fixed import Fixed as Fixed
 from evergrad._estimators.kf import KF as KF
 from evergrad._estimators.ktp import KTP as KTP
 from evergrad._estimators.local import RFLO as RFLO, EProp as EProp, Local as Local, SnAp1 as SnAp1

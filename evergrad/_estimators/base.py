@@ -22,6 +22,7 @@ class Estimator(eqx.Module):
     """
 
     recommended: ClassVar[str] = "it fits."
+    trains_cell: ClassVar[bool] = True  # False leaves the cell as it is, whatever the optimiser would do to it
 
     @classmethod
     def choices(cls, cell: Cell) -> "list[Estimator]":
