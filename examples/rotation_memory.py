@@ -17,7 +17,7 @@ import evergrad as eg
 from evergrad._tasks import Rotation
 
 STATES, DIMENSIONS, EPISODE, BATCH, SEEDS = 32, 4, 32, 16, 3
-STEPS, LAST, RATE = 12_000, 2_000, 3e-3
+STEPS, LAST, RATE = 5_000, 1_000, 3e-3
 CELLS = {
     "rnn": (eg.RNN, STATES, {"initial": "orthogonal:0.9"}),
     "leaky": (eg.Leaky, STATES, {}),

@@ -27,6 +27,8 @@ HELPED = [
     "train cue",
     "train text",
     "train series",
+    "train add",
+    "train chaos",
     "resume",
     "evaluate",
     "sample",
