@@ -1,1 +1,5 @@
-"""Measurements of estimators: bias, noise, cosine to the exact gradient, and what a step costs."""
+"""Measuring: how noisy an estimator is, how far back a gradient looks, and what training layer by layer drops."""
+
+from evergrad.lab.depth import Dropped as Dropped, dropped as dropped
+from evergrad.lab.lags import Reach as Reach, reach as reach
+from evergrad.lab.probes import Probed as Probed, probe as probe

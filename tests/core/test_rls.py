@@ -148,7 +148,11 @@ def test_errors_go_back_through_the_matrix_that_is_given():
         state, _ = learner.run(learner.init(batch=2, key=KEY), xs[:1], ys[:1], resets[:1])
         return state.model
 
-    plain, own, other = weights(), weights(feedback=model.readout.weight), weights(feedback="random", key=jax.random.key(5))
+    plain, own, other = (
+        weights(),
+        weights(feedback=model.readout.weight),
+        weights(feedback="random", key=jax.random.key(5)),
+    )
     np.testing.assert_allclose(own.cell.weight, plain.cell.weight, atol=1e-14)
     np.testing.assert_allclose(other.readout.weight, plain.readout.weight, atol=1e-14)
     assert float(abs(other.cell.weight - plain.cell.weight).max()) > 1e-4

@@ -1,0 +1,114 @@
+"""The meter for reach finds a lag that is known; probes find what exact RTRL finds."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad.extend import Data
+from evergrad.lab.lags import Reach
+from evergrad.lab.noise import measure
+from tests.helpers import make_data, make_model
+
+KEY = jax.random.key(0)
+
+
+class Delay(eg.Cell):
+    """Holds the last d products w x: a loss on the oldest has its whole gradient at lag d − 1."""
+
+    inputs: int = eqx.field(static=True)
+    units: int = eqx.field(static=True)
+    scale: jax.Array
+
+    def initial(self):
+        return jnp.zeros(self.units)
+
+    def step(self, state, x):
+        return jnp.concatenate([self.scale * x[:1], state[:-1]])
+
+    def output(self, state):
+        return state
+
+
+@pytest.mark.parametrize("lag", [1, 4, 9])
+def test_a_known_lag_is_found(lag):
+    readout = eg.Linear(12, 1, key=KEY)
+    weight = jnp.zeros((12, 1)).at[lag - 1].set(1.0)
+    readout = eqx.tree_at(lambda r: (r.weight, r.bias), readout, (weight, jnp.zeros(1)))
+    model = eg.Model(Delay(inputs=1, units=12, scale=jnp.ones(1)), readout)
+    xs = np.random.default_rng(0).normal(size=(40, 2, 1))
+    found = eg.lab.reach(model, xs, np.zeros((40, 2, 1)), key=KEY, samples=6)
+    assert found.horizon() == lag
+    np.testing.assert_allclose(found.shares[: lag - 1], 0, atol=1e-12)
+    assert found.shares[lag - 1] == pytest.approx(1)
+
+
+def test_what_a_horizon_has_is_what_tbptt_has():
+    """‖g − g_J‖² against the gradients of TBPTT(J, 1) and of RTRL, at the steps looked at: all of the second half."""
+    model = make_model("rhn", scale=2.5)
+    xs, ys, resets = make_data(16)
+    found = eg.lab.reach(model, xs, ys, resets, key=KEY, samples=8)
+    grad = lambda e: np.asarray(eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight)[8:]  # noqa: E731
+    exact = grad(eg.RTRL())
+    for horizon in (1, 2, 5):
+        missing = ((grad(eg.TBPTT(horizon=horizon, stride=1)) - exact) ** 2).sum()
+        assert found.shares[horizon - 1] == pytest.approx(1 - missing / (exact**2).sum(), abs=1e-9)
+    assert "99 % of this gradient" in str(found) or "older than" in str(found)
+
+
+def test_the_words_follow_the_figures():
+    short = Reach(np.array([0.6, 0.95, 0.995, 0.999, 1.0, *[1.0] * 20]), np.zeros(25), 8)
+    assert "last 3 steps" in str(short)
+    assert "TBPTT(horizon=4, stride=1)" in str(short)
+    long = Reach(np.linspace(0, 0.9, 50), np.zeros(50), 8)
+    assert long.horizon() is None
+    assert "without a horizon" in str(long)
+
+
+def test_probes_agree_with_exact_rtrl():
+    """At 2,000 directions within a tenth, and within four of their own standard errors."""
+    model = make_model("rhn", scale=2.0)
+    xs, ys, resets = make_data(24, batch=1)
+    data = Data(*(jnp.asarray(a) for a in (xs, ys, resets, np.ones(xs.shape))))
+    estimators = {"snap1": eg.SnAp1(), "tbptt": eg.TBPTT(horizon=2, stride=1), "rtrl": eg.RTRL()}
+    found = eg.lab.probe(model, estimators, xs, ys, resets, probes=2_000, key=KEY)
+    assert found["rtrl"].error < 1e-20
+    assert found["rtrl"].cosine == pytest.approx(1)
+    for name in ("snap1", "tbptt"):
+        exact = measure(model, {name: estimators[name]}, data, repetitions=2, key=KEY)[name]
+        error = float(exact.errors.mean(0).sum() / exact.truth.sum())
+        assert found[name].error == pytest.approx(error, rel=0.1)
+        assert abs(found[name].error - error) < 4 * found[name].error_error
+        assert found[name].error != pytest.approx(1.3 * error, rel=0.1)
+
+
+def test_all_basis_directions_give_the_gradient(monkeypatch):
+    """Σ over the unit directions of (g·e)² is ‖g‖²: the derivative along a direction is exact."""
+    model = make_model("rnn", scale=2.0)
+    xs, ys, resets = make_data(6)
+    exact = np.asarray(eg.gradients(model, eg.RTRL(), xs, ys, resets, key=KEY)[1].cell.weight)
+    size = model.cell.weight.size
+    module = __import__("evergrad.lab.probes", fromlist=["direction"])
+    unit = lambda cell, i: eqx.tree_at(  # noqa: E731
+        lambda c: c.weight, eg.parameters(cell), jnp.zeros(size).at[i].set(1.0).reshape(cell.weight.shape)
+    )
+    monkeypatch.setattr(module, "direction", unit)
+    data = tuple(jnp.asarray(a) for a in (xs, ys, resets, np.ones(xs.shape)))
+    slopes = module._exact.__wrapped__(model, data, jnp.arange(size))
+    np.testing.assert_allclose(slopes.T.reshape(exact.shape), exact, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m, d: eg.lab.reach(m, *d, samples=1, key=KEY), "samples"),
+        (lambda m, d: eg.lab.reach(m, *d), "key"),
+        (lambda m, d: eg.lab.probe(m, {"t": eg.TBPTT(horizon=3)}, *d, key=KEY), "stride=1"),
+        (lambda m, d: eg.lab.reach(m, *d, weights=np.zeros((8, 2)), key=KEY), "has a target"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, words):
+    with pytest.raises(eg.InputError, match=words):
+        call(make_model("rhn"), make_data(8))
