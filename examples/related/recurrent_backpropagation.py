@@ -38,7 +38,7 @@ import evergrad as eg
 from evergrad.files import write_whole
 from evergrad.machine import machine
 
-UNITS, BATCH, UPDATES, RATE, SEEDS = 64, 50, 1000, 1e-3, 3
+UNITS, BATCH, UPDATES, RATE, SEEDS = 64, 50, 600, 1e-3, 3
 SETTLE, ROUNDS, ENOUGH = (
     300,
     300,
@@ -222,12 +222,13 @@ def main():
     updates, seeds = (20, 1) if quick else (UPDATES, SEEDS)
     runs = {f"RBP, {name}": (lambda seed, name=name: train_rbp(name, seed, updates)) for name in SOLVERS}
     runs |= {"TBPTT chunked": lambda seed: train_tbptt(HORIZON, seed, updates)}
-    runs |= {"TBPTT rolling": lambda seed: train_tbptt(1, seed, updates)}
+    # as many updates as the others
+    runs |= {"TBPTT rolling": lambda seed: train_tbptt(1, seed, updates // HORIZON)}
     found = {name: [run(seed) for seed in range(seeds)] for name, run in runs.items()}
     for name, rows in found.items():
         said = {key: [row[key] and round(row[key], 4) for row in rows] for key in rows[0]}
         print(f"{name}, {HORIZON if name == 'TBPTT rolling' else 1} update(s) a batch: {said}", flush=True)
-    settings = {"units": UNITS, "batch": BATCH, "batches": updates, "rate": RATE, "enough": ENOUGH, "seeds": seeds}
+    settings = {"units": UNITS, "batch": BATCH, "updates": updates, "rate": RATE, "enough": ENOUGH, "seeds": seeds}
     document = {"product": "evergrad", "machine": machine(), "settings": settings, "results": found}
     if not quick:
         write_whole(RESULTS, json.dumps(document, indent=1) + "\n")
