@@ -155,7 +155,6 @@ def truncated(stride):
 
 METHODS = {  # and how many sequences each gets: rolling TBPTT makes STRING updates of one, and has as many updates
     f"SAB, k = {CUT}": (backtracking(CUT), SEQUENCES),
-    f"SAB, k = {CUT // 2}": (backtracking(CUT // 2), SEQUENCES),
     "full backpropagation": (backtracking(STEPS), SEQUENCES),
     f"TBPTT({CUT}) chunked": (truncated(CUT), SEQUENCES),
     f"TBPTT({CUT}) rolling": (truncated(1), SEQUENCES // STRING),
