@@ -199,6 +199,15 @@ def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Floa
     return jnp.sqrt(rows @ jnp.asarray(cell.mask, rows.dtype) @ columns)
 
 
+def immediate_norms(cell: KroneckerCell, memory: KroneckerMemory) -> Float[Array, " m"]:
+    """‖Fᵢ‖ of every row of F of one stream, without building F."""
+    rows, squares = memory.regressor**2, memory.diagonals**2
+    if not cell.is_masked:
+        return jnp.sqrt(rows.sum() * squares.sum(axis=1)).reshape(-1)
+    seen = (rows @ jnp.asarray(cell.mask, rows.dtype)).reshape(squares.shape[1:])  # of ĥ, by each column of W
+    return jnp.sqrt(jnp.einsum("gi,agi->ai", seen, squares)).reshape(-1)
+
+
 def _in_memory(v: Float[Array, " q"]) -> Float[Array, " q"]:
     """v, by a product: what comes out of one is kept, where XLA would compute v anew for each of p rows."""
     return jnp.asarray([1, 0], v.dtype) @ jnp.stack([v, jnp.zeros_like(v)])
