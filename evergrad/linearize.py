@@ -161,9 +161,12 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
 
 
 def through_step(
-    cell: Cell, memory: GeneralMemory, delta: Float[Array, "B m"], counted: Float[Array, "B m"]
+    cell: Cell, memory: Memory, delta: Float[Array, "B m"], counted: Float[Array, "B m"]
 ) -> tuple[Float[Array, "B m"], Cell]:
     """δ H of every stream, and Σ δ F over them with the δ that counts: one backward pass through a remembered step, or two."""
+    if isinstance(memory, KroneckerMemory):
+        left = jax.vmap(lambda memory, v: transition(cell, memory).vecmat(v))(memory, delta)
+        return left, pullback(cell, memory, counted)
     params, rest = parted(cell)
 
     def steps(params, states):
