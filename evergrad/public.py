@@ -23,6 +23,8 @@ from evergrad.cells import (
 from evergrad.checks import DivergedError, InputError
 from evergrad.driver import Output, State
 from evergrad.estimators import (
+    ARTBP,
+    DNI,
     KF,
     KTP,
     OK,
@@ -30,6 +32,9 @@ from evergrad.estimators import (
     TBPTT,
     UORO,
     Estimator,
+    KeRNL,
+    ReverseKF,
+    SnAp,
 )
 from evergrad.frozen import gradients
 from evergrad.learner import Learner
@@ -41,6 +46,8 @@ from evergrad.planner import Plan, plan
 from evergrad.readouts import Linear, Readout, Softmax
 
 __all__ = [
+    "ARTBP",
+    "DNI",
     "ELSTM",
     "GRU",
     "KF",
@@ -62,6 +69,7 @@ __all__ = [
     "Frozen",
     "IndRNN",
     "InputError",
+    "KeRNL",
     "KroneckerCell",
     "Leaky",
     "Learner",
@@ -72,6 +80,8 @@ __all__ = [
     "Output",
     "Plan",
     "Readout",
+    "ReverseKF",
+    "SnAp",
     "Softmax",
     "Stack",
     "State",

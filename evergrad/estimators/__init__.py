@@ -1,7 +1,12 @@
+from evergrad.estimators.artbp import ARTBP as ARTBP
 from evergrad.estimators.base import Estimator as Estimator
+from evergrad.estimators.dni import DNI as DNI
+from evergrad.estimators.kernl import KeRNL as KeRNL
 from evergrad.estimators.kf import KF as KF
 from evergrad.estimators.ktp import KTP as KTP
 from evergrad.estimators.ok import OK as OK
+from evergrad.estimators.reverse_kf import ReverseKF as ReverseKF
 from evergrad.estimators.rtrl import RTRL as RTRL
+from evergrad.estimators.snap import SnAp as SnAp
 from evergrad.estimators.tbptt import TBPTT as TBPTT
 from evergrad.estimators.uoro import UORO as UORO
