@@ -21,15 +21,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from evergrad.checkpoint import Checkpoints
-from evergrad.machine import machine
-from evergrad.training.build import make_job
-from evergrad.training.display import Display
-from evergrad.training.folder import create
-from evergrad.training.loop import Loop, begin
-from evergrad.training.metrics import Metrics
-from evergrad.training.resolve import resolve
-from evergrad.training.signals import Stop
+from evergrad._core.machine import machine
+from evergrad._training.build import make_job
+from evergrad._training.checkpoint import Checkpoints
+from evergrad._training.display import Display
+from evergrad._training.folder import create
+from evergrad._training.loop import Loop, begin
+from evergrad._training.metrics import Metrics
+from evergrad._training.resolve import resolve
+from evergrad._training.signals import Stop
 
 
 def timed(action, steps: int) -> tuple[float, float]:

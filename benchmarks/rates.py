@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.checks import DivergedError
-from evergrad.files import write_whole
-from evergrad.training.build import make_job
-from evergrad.training.resolve import resolve
+from evergrad._core.checks import DivergedError
+from evergrad._core.files import write_whole
+from evergrad._training.build import make_job
+from evergrad._training.resolve import resolve
 
 CELLS = ("rhn", "lstm", "gru", "rnn")
 RATES = (10**-3.5, 1e-3, 3e-3, 1e-2)

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from evergrad.machine import machine
+from evergrad._core.machine import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,11 +16,11 @@ import numpy as np
 import optax
 
 import evergrad as eg
-from evergrad.files import write_whole
+from evergrad._core.files import write_whole
+from evergrad._core.machine import machine
+from evergrad._tasks import Copy
+from evergrad._tasks.copy import SYMBOLS
 from evergrad.lab.depth import dropped
-from evergrad.machine import machine
-from evergrad.tasks import Copy
-from evergrad.tasks.copy import SYMBOLS
 
 UNITS, STREAMS, RATE = 64, 16, 3e-3
 ESTIMATORS = {

@@ -1,6 +1,6 @@
 """Untruncated gradients for recurrent networks, online.
 
-The public names are those of `evergrad.public`; they are loaded when one is asked for, so that `evergrad --help` answers
+The public names are those of `evergrad._public`; they are loaded when one is asked for, so that `evergrad --help` answers
 without importing JAX.
 """
 
@@ -9,13 +9,13 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evergrad.public import *  # noqa: F403
+    from evergrad._public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
 
 def _public():
-    return importlib.import_module("evergrad.public")
+    return importlib.import_module("evergrad._public")
 
 
 def __getattr__(name):

@@ -1,4 +1,4 @@
-from evergrad.cli import main
+from evergrad._cli import main
 
 if __name__ == "__main__":
     main()

@@ -3,7 +3,8 @@
 `docs/extending-an-estimator.md` and `docs/extending-a-cell.md` say how these are used.
 """
 
-from evergrad.blocks import (
+from evergrad._cells.base import Cell, KroneckerCell
+from evergrad._core.blocks import (
     Block,
     Terms,
     absorbed,
@@ -13,15 +14,10 @@ from evergrad.blocks import (
     nothing_yet,
     whole_influence,
 )
-from evergrad.cells.base import Cell, KroneckerCell
-from evergrad.checks import DivergedError, InputError, refuse_unless, require_key, whole_number
-from evergrad.costs import Cost, Sizes
-from evergrad.estimators.base import Estimator
-from evergrad.estimators.diagonal import unit_svd
-from evergrad.estimators.nothing import Nothing
-from evergrad.estimators.scaling import balance, mixed
-from evergrad.influence import Influence, step_by_step, stream_by_stream
-from evergrad.linearize import (
+from evergrad._core.checks import DivergedError, InputError, refuse_unless, require_key, whole_number
+from evergrad._core.costs import Cost, Sizes
+from evergrad._core.influence import Influence, step_by_step, stream_by_stream
+from evergrad._core.linearize import (
     GeneralMemory,
     KroneckerMemory,
     Memory,
@@ -33,14 +29,18 @@ from evergrad.linearize import (
     transition,
     weight_gradient,
 )
-from evergrad.low_rank import compress
-from evergrad.maps import Map, Maps, dense, maps_of
-from evergrad.parameters import Frozen, parameters, repeated
-from evergrad.pasts.base import Past, Seen, Track
-from evergrad.pasts.chunks import Chunks
-from evergrad.pasts.window import Window
-from evergrad.readouts import Readout
-from evergrad.tasks.base import Data, Sequence, Source
+from evergrad._core.low_rank import compress
+from evergrad._core.maps import Map, Maps, dense, maps_of
+from evergrad._core.parameters import Frozen, parameters, repeated
+from evergrad._core.readouts import Readout
+from evergrad._core.sources import Data, Sequence, Source
+from evergrad._estimators.base import Estimator
+from evergrad._estimators.diagonal import unit_svd
+from evergrad._estimators.nothing import Nothing
+from evergrad._estimators.scaling import balance, mixed
+from evergrad._pasts.base import Past, Seen, Track
+from evergrad._pasts.chunks import Chunks
+from evergrad._pasts.window import Window
 
 __all__ = [
     "Block",

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 import evergrad as eg
-from evergrad.tasks import Rotation
+from evergrad._tasks import Rotation
 
 STATES, DIMENSIONS, EPISODE, BATCH, SEEDS = 32, 4, 32, 16, 3
 STEPS, LAST, RATE = 12_000, 2_000, 3e-3

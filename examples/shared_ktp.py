@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 
 import evergrad as eg
+from evergrad._training.build import make_job, make_optimiser
+from evergrad._training.resolve import resolve
 from evergrad.extend import (
     Influence,
     Window,
@@ -32,8 +34,6 @@ from evergrad.lab.subject import of_run
 from evergrad.lab.summary import summarise
 from evergrad.paper.plan import PAPERS_START
 from evergrad.paper.setup import RELEASED_RATE
-from evergrad.training.build import make_job, make_optimiser
-from evergrad.training.resolve import resolve
 
 
 class SharedKTP(eg.Estimator):

@@ -13,7 +13,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 with install_import_hook("evergrad", "beartype.beartype"):
-    import evergrad.public  # noqa: F401
+    import evergrad._public  # noqa: F401
 
 # these run long enough, or look at what was compiled; compiling is most of the time that all others take
 OPTIMISED = {"test_copy.py", "test_noise.py", "test_costs.py", "test_bench.py", "test_plan.py", "test_streams_bench.py"}

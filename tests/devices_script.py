@@ -12,13 +12,13 @@ import numpy as np
 import optax
 
 import evergrad as eg
+from evergrad._tasks.copy import Copy
+from evergrad._tasks.cue import Cue
+from evergrad._tasks.series import Series
+from evergrad._tasks.text import CharacterText
 from evergrad.bench import scale
 from evergrad.bench.settings import Setting
 from evergrad.bench.traffic import moves
-from evergrad.tasks.copy import Copy
-from evergrad.tasks.cue import Cue
-from evergrad.tasks.series import Series
-from evergrad.tasks.text import CharacterText
 
 BATCH, STEPS, UNITS, INPUTS = 4, 200, 8, 5
 ESTIMATORS = {

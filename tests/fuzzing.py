@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from evergrad.checks import InputError
+from evergrad._core.checks import InputError
 
 NUMBERS = ("0", "-1", "1", "2147483648", "9223372036854775808", "1e400", "9" * 5000, "null", "true", '"3"', "[]", "{}")
 

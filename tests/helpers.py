@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.parameters import repeated
+from evergrad._core.parameters import repeated
 
 UNITS, SYMBOLS, BATCH = 3, 3, 2
 

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import evergrad as eg
-from evergrad import public
+from evergrad import _public as public
 
 ROOT = Path(__file__).parent.parent
 

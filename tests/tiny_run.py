@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from evergrad.cli import app
+from evergrad._cli import app
 from tests.training_helpers import command_line_config
 
 TINY = ("copy", "--cell", "rnn", "--units", 2, "--batch", 1, "--estimator", "tbptt", "--horizon", 2)

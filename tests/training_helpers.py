@@ -16,10 +16,10 @@ import jax
 import numpy as np
 import pytest
 
-from evergrad.files import read_checked, write_checked
-from evergrad.training.folder import open_run
-from evergrad.training.reports import rows
-from evergrad.training.run import load
+from evergrad._core.files import read_checked, write_checked
+from evergrad._training.folder import open_run
+from evergrad._training.reports import rows
+from evergrad._training.run import load
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--units", "6", "--batch", "2")

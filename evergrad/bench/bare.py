@@ -1,13 +1,13 @@
 """What a step cannot do without: its matrix products, or its pass over its largest array, in the best form found.
 
-The best form in XLA is one stream at a time and in place (see evergrad/streamwise.py). Kernels, where they can be had, are
+The best form in XLA is one stream at a time and in place (see evergrad/_core/streamwise.py). Kernels, where they can be had, are
 another, and whichever is faster counts.
 """
 
 import jax
 import jax.numpy as jnp
 
-from evergrad import native
+from evergrad import _native as native
 from evergrad.bench.settings import Setting
 from evergrad.bench.timing import Case, in_place
 

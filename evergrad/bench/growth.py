@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 import evergrad as eg
+from evergrad._estimators import Estimator
 from evergrad.bench.settings import Setting
 from evergrad.bench.timing import patient, training
-from evergrad.estimators import Estimator
 
 TOLERANCE = 0.35
 SECONDS = 1.5  # to time a size for

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 import evergrad as eg
+from evergrad._core.checks import InputError, refuse_unless
 from evergrad.bench.authors import AUTHORS, against_authors
 from evergrad.bench.row import Row
 from evergrad.bench.settings import RATE, Setting
 from evergrad.bench.timing import Case, milliseconds, training
-from evergrad.checks import InputError, refuse_unless
 
 GRU = Setting("gru", units=128, batch=16, rank=1, symbols=4, cell="GRU")
 FASTER = 20.0  # times, than braintrace

@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
+from evergrad._core.machine import machine
 from evergrad.bench.growth import TOLERANCE, Fit
 from evergrad.bench.row import Row
-from evergrad.machine import machine
 
 
 def tables(rows: list[Row], fits: list[Fit]) -> list[Table]:

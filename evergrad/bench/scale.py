@@ -20,15 +20,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from evergrad import placing
+from evergrad._core import placing
+from evergrad._core.machine import cores
+from evergrad._core.planner import predict
+from evergrad._core.sources import Sequence, place_source
+from evergrad._training.machine_options import Machines
+from evergrad._training.machines import muster
 from evergrad.bench.projection import Assumptions, Work, project
 from evergrad.bench.settings import PTB, Setting
 from evergrad.bench.traffic import moves
-from evergrad.machine import cores
-from evergrad.planner import predict
-from evergrad.tasks.base import Sequence, place_source
-from evergrad.training.machine_options import Machines
-from evergrad.training.machines import muster
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ import jax
 import optax
 
 import evergrad as eg
+from evergrad._estimators.base import Estimator
 from evergrad.bench.undeclared import Undeclared
-from evergrad.estimators.base import Estimator
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
+from evergrad._estimators import UORO, Estimator
 from evergrad.bench.settings import Setting
-from evergrad.estimators import UORO, Estimator
 
 Case = Callable[[], float]  # one round; returns seconds a step
 

@@ -2,7 +2,7 @@
 
 import equinox as eqx
 
-from evergrad.cells.base import Cell, KroneckerCell
+from evergrad._cells.base import Cell, KroneckerCell
 
 
 class Undeclared(Cell):

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from evergrad.cells.base import output_of
-from evergrad.cells.stack import Stack
-from evergrad.checks import refuse_unless, require_key, whole_number
-from evergrad.model import Model, check_sequence, encode, stream_losses, where_streams
-from evergrad.parameters import parameters, parted
+from evergrad._cells.base import output_of
+from evergrad._cells.stack import Stack
+from evergrad._core.checks import refuse_unless, require_key, whole_number
+from evergrad._core.model import Model, check_sequence, encode, stream_losses, where_streams
+from evergrad._core.parameters import parameters, parted
 
 
 @dataclasses.dataclass(frozen=True)

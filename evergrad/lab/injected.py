@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evergrad.estimators import KF, OK, Estimator
+from evergrad._core.linearize import Memory, initial_state, linearize, pullback, transition
+from evergrad._core.low_rank import inclusion
+from evergrad._core.model import Model, encode, weight_dtype
+from evergrad._core.parameters import repeated
+from evergrad._core.sources import Data
+from evergrad._estimators import KF, OK, Estimator
 from evergrad.lab.noise import drive, inner, start
-from evergrad.linearize import Memory, initial_state, linearize, pullback, transition
-from evergrad.low_rank import inclusion
-from evergrad.model import Model, encode, weight_dtype
-from evergrad.parameters import repeated
-from evergrad.tasks.base import Data
 
 DRAWS = 256  # with sampling the noise is rare and large, so fewer may miss it
 _DENSE = 1 << 26

@@ -16,13 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import stats
 
-from evergrad import driver, planner, room
-from evergrad.checks import refuse_unless
-from evergrad.estimators import RTRL, TBPTT, Estimator
-from evergrad.linearize import initial_state
-from evergrad.model import Model
-from evergrad.parameters import parameters
-from evergrad.tasks.base import Data, Sequence
+from evergrad._core import driver, planner, room
+from evergrad._core.checks import refuse_unless
+from evergrad._core.linearize import initial_state
+from evergrad._core.model import Model
+from evergrad._core.parameters import parameters
+from evergrad._core.sources import Data, Sequence
+from evergrad._estimators import RTRL, TBPTT, Estimator
 
 PROBES = 8  # random directions in which a bias is looked for
 _VANISHING = 1e-15  # a norm whose square, and the sums of it, float32 no longer holds well

@@ -5,12 +5,12 @@ from typing import Any
 
 import jax
 
-from evergrad.estimators import Estimator
+from evergrad._core.planner import multiply_adds
+from evergrad._estimators import Estimator
 from evergrad.lab.injected import injected
 from evergrad.lab.noise import measure
 from evergrad.lab.subject import Subject
 from evergrad.lab.summary import summarise
-from evergrad.planner import multiply_adds
 
 _TAG = 0x1AB  # a model that was made of the same seed has taken the first keys of it
 

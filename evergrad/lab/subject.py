@@ -6,18 +6,18 @@ from pathlib import Path
 import equinox as eqx
 import jax
 
-from evergrad import room
-from evergrad.checks import InputError, refuse_unless
-from evergrad.estimators import Estimator
-from evergrad.model import Model
-from evergrad.names import refuse_unknown
-from evergrad.registry import ESTIMATORS, PARAMETERS
-from evergrad.tasks.base import Data
-from evergrad.training.build import make_model, set_precision
-from evergrad.training.folder import open_run
-from evergrad.training.run import load
-from evergrad.training.settings import Settings
-from evergrad.training.tasks import make_task
+from evergrad._core import room
+from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.model import Model
+from evergrad._core.names import refuse_unknown
+from evergrad._core.sources import Data
+from evergrad._estimators import Estimator
+from evergrad._registry import ESTIMATORS, PARAMETERS
+from evergrad._training.build import make_model, set_precision
+from evergrad._training.folder import open_run
+from evergrad._training.run import load
+from evergrad._training.settings import Settings
+from evergrad._training.tasks import make_task
 
 
 @dataclasses.dataclass(frozen=True)

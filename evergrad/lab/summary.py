@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from evergrad._training.plots import line_style, plt, save
 from evergrad.lab.noise import Noise
-from evergrad.plots import line_style, plt, save
 
 POINTS = 100
 

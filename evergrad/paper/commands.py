@@ -8,11 +8,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from evergrad.checks import InputError, refuse_unless
-from evergrad.experiments import EXPERIMENTS, experiment
-from evergrad.names import refuse_unknown
+from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.names import refuse_unknown
 from evergrad.paper.claims import OPEN
 from evergrad.paper.experiment import Experiment, Section
+from evergrad.paper.experiments import EXPERIMENTS, experiment
 from evergrad.paper.plan import BUDGETS, Plan, Stopped
 from evergrad.paper.results import Result, place, released, write
 from evergrad.paper.runner import needed, run_all
@@ -21,7 +21,7 @@ from evergrad.paper.runner import needed, run_all
 def table_of_experiments() -> Table:
     table = Table("name", "what", "file")
     for name, (file, _) in EXPERIMENTS.items():
-        table.add_row(name, experiment(name).title, f"evergrad/experiments/{file}.py")
+        table.add_row(name, experiment(name).title, f"evergrad/paper/experiments/{file}.py")
     return table
 
 
@@ -88,7 +88,7 @@ def _train(plan: Plan, experiments: list[Experiment], console: Console, told: Ca
 
 
 def _write(plan: Plan, each: Experiment, measured: dict[str, Any]) -> None:
-    from evergrad.machine import machine
+    from evergrad._core.machine import machine
 
     write(plan, each.name, each.lines(plan), measured, machine())
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from evergrad._training.plots import line_style, marker, plt
 from evergrad.paper.rates import estimator_of, is_best
 from evergrad.paper.results import Curve, Result
-from evergrad.plots import line_style, marker, plt
 
 BAND = "mean, and range over seeds where there are several (the paper's bands are standard deviations)"
 

@@ -6,12 +6,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from evergrad.files import write_whole
+from evergrad._core.files import write_whole
+from evergrad._training.plots import save
 from evergrad.paper.claims import NEW, NO, OPEN, YES, Claim
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
 from evergrad.paper.plan import BUDGETS
 from evergrad.paper.results import Result, seconds
-from evergrad.plots import save
 
 _SIGNS = {YES: ("✓", "yes"), NO: ("✗", "no"), OPEN: ("…", "open")}
 _STYLE = """

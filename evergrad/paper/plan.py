@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evergrad.files import write_whole
-from evergrad.training.reports import rows
-from evergrad.training.settings import flag
-from evergrad.training.signals import Stop
+from evergrad._core.files import write_whole
+from evergrad._training.reports import rows
+from evergrad._training.settings import flag
+from evergrad._training.signals import Stop
 
 BUDGETS = {
     "quick": "minutes: networks, ranks and horizons shrunk, to see that everything works",

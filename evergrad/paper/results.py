@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 import evergrad
-from evergrad.checks import InputError
-from evergrad.files import write_whole
+from evergrad._core.checks import InputError
+from evergrad._core.files import write_whole
+from evergrad._training.reports import rows
 from evergrad.paper.plan import FIGURE, Line, Plan, Run
-from evergrad.training.reports import rows
 
 Curve = tuple[np.ndarray, np.ndarray]
 

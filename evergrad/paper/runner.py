@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from evergrad.checks import InputError
-from evergrad.files import open_regular, write_whole
+from evergrad._core.checks import InputError
+from evergrad._core.files import open_regular, write_whole
+from evergrad._training.folder import open_run
 from evergrad.paper.plan import Plan, Run
-from evergrad.training.folder import open_run
 
 _LOOK = 0.5  # seconds from one look at the children to the next
 _SAY = 60.0  # seconds from line to line where there is no terminal

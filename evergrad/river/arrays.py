@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.checks import InputError, refuse_unless
+from evergrad._core.checks import InputError, refuse_unless
 
 
 def row_columns(X: Any) -> dict[Hashable, np.ndarray]:

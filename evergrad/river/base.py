@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import evergrad as eg
-from evergrad.checks import InputError, refuse_unless, whole_number
+from evergrad._core.checks import InputError, refuse_unless, whole_number
 from evergrad.river import saving
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
 from evergrad.river.pending import Sample

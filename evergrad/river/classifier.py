@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from river import base
 
-from evergrad.checks import InputError, refuse_unless
+from evergrad._core.checks import InputError, refuse_unless
 from evergrad.river import arrays, history
 from evergrad.river.base import StreamLearner, check_shapes, row_key
 from evergrad.river.pending import Sample

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 from river.time_series.base import Forecaster
 
-from evergrad.checks import refuse_unless, whole_number
+from evergrad._core.checks import refuse_unless, whole_number
 from evergrad.river import history
 from evergrad.river.change import ChangeLearner
 

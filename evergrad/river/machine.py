@@ -11,11 +11,12 @@ import optax
 from jaxtyping import Array
 
 import evergrad as eg
-from evergrad import driver, registry
-from evergrad.cells.base import output_of, outputs_of
-from evergrad.linearize import flat_step, unflatten
+from evergrad import _registry as registry
+from evergrad._cells.base import output_of, outputs_of
+from evergrad._core import driver
+from evergrad._core.linearize import flat_step, unflatten
+from evergrad._core.sources import Data, Sequence
 from evergrad.river import linear, scaler
-from evergrad.tasks.base import Data, Sequence
 
 CELLS = {name: entry.load() for name, entry in registry.CELLS.items()}
 SMALL = 1024  # entries

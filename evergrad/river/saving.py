@@ -12,10 +12,10 @@ import numpy as np
 from safetensors import numpy as safetensors, safe_open
 
 import evergrad as eg
-from evergrad.checks import InputError, refuse_unless
-from evergrad.files import written_whole
-from evergrad.printable import brief, first_line, printable
-from evergrad.registry import ESTIMATORS, name_of
+from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.files import written_whole
+from evergrad._core.printable import brief, first_line, printable
+from evergrad._registry import ESTIMATORS, name_of
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
@@ -169,7 +169,7 @@ def _estimator_parts(estimator):
     refuse_unless(
         name_of(ESTIMATORS, type(estimator)) is not None,
         f"a model with the estimator {type(estimator).__name__} cannot be saved, since load knows only "
-        f"{', '.join(entry.name for entry in ESTIMATORS.values())}: register yours (evergrad/registry.py), or keep the "
+        f"{', '.join(entry.name for entry in ESTIMATORS.values())}: register yours (evergrad/_registry.py), or keep the "
         "model with pickle.",
     )
     return [type(estimator).__name__, dict(vars(estimator))]

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evergrad.checks import DivergedError
+from evergrad._core.checks import DivergedError
 from evergrad.river.machine import Machine, Settings, machine
 from evergrad.river.pending import KEPT, Pending, Sample
 

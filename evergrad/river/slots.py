@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.checks import InputError, refuse_unless
+from evergrad._core.checks import InputError, refuse_unless
 from evergrad.river import arrays
 from evergrad.river.scaler import LARGEST
 

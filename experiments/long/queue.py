@@ -6,10 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+from evergrad._training.folder import open_run
 from evergrad.paper.plan import Plan, Run
 from evergrad.paper.rates import RATES
 from evergrad.paper.setup import COPY, PTB, RELEASED_RATE, ktp, ok, ours, tbptt
-from evergrad.training.folder import open_run
 
 OUT = Path("/work/long/paper")
 DATA = "/work/shared/data/ptb"

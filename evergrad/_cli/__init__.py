@@ -1,0 +1,40 @@
+"""The command line: a thin door. Commands import what they need when they run, so that `--help` is quick."""
+
+import typer
+
+from evergrad._cli.bench import app as bench_app, peers
+from evergrad._cli.bench_scale import scale
+from evergrad._cli.compare import compare
+from evergrad._cli.demo import demo
+from evergrad._cli.evaluate import evaluate
+from evergrad._cli.export import export
+from evergrad._cli.import_model import import_app
+from evergrad._cli.info import info
+from evergrad._cli.lab import lab_app
+from evergrad._cli.paper import paper_app
+from evergrad._cli.plan import plan
+from evergrad._cli.resume import resume
+from evergrad._cli.sample import sample
+from evergrad._cli.streams import app as streams_app
+from evergrad._cli.train import train_app
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train recurrent networks online, with gradients that reach back to the beginning.\n\n"
+    "Example: evergrad train copy --units 32 --steps 2000 --out runs/first",
+)
+app.add_typer(train_app, name="train")
+app.add_typer(import_app, name="import")
+app.add_typer(streams_app, name="streams")
+app.add_typer(lab_app, name="lab")
+app.add_typer(paper_app, name="paper")
+bench_app.command()(peers)
+bench_app.command()(scale)
+app.add_typer(bench_app, name="bench")
+for command in (demo, resume, evaluate, sample, compare, info, export, plan):
+    app.command()(command)
+
+
+def main() -> None:
+    app()

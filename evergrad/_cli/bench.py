@@ -1,0 +1,81 @@
+"""`evergrad bench`: how fast it is on this machine."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from evergrad._cli.errors import explained
+from evergrad._cli.json_option import JsonFile, check_json_file, write_json
+
+app = typer.Typer(help="How fast it is on this machine.", invoke_without_command=True)
+
+
+@app.callback()
+def bench(
+    context: typer.Context,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rounds, settings and sizes: under two minutes.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure the goals of speed, as ratios in one run, and how time and memory grow. Exit code 1 if one is missed.
+
+    Example: evergrad bench --quick
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with explained():
+        check_json_file(json_file)
+        from evergrad.bench.goals import FULL, QUICK, goals
+        from evergrad.bench.growth import growth
+
+        effort, start, say = QUICK if quick else FULL, time.time(), teller()
+        rows = list(goals(effort, say))
+        _show(rows, list(growth(quick, say)), json_file, quick=quick, seconds=round(time.time() - start))
+
+
+def peers(
+    braintrace: Annotated[Path, typer.Option(help="The Python of the environment that braintrace is in.")] = Path(
+        ".venv-braintrace/bin/python"
+    ),
+    json_file: JsonFile = None,
+) -> None:
+    """Measure against what people could use instead, taking turns in one run. Exit code 1 if a goal is missed.
+
+    `make bench-peers` makes the environment and runs this.
+    Example: evergrad bench peers --json peers.json
+    """
+    with explained():
+        check_json_file(json_file)
+        from evergrad.bench.peers import peers
+
+        start = time.time()
+        rows = list(peers(braintrace, rounds=9, steps=32, say=teller()))
+        _show(rows, [], json_file, seconds=round(time.time() - start))
+
+
+def teller() -> Callable[[str], None]:
+    """Says what is being measured, and when: a full run takes minutes."""
+    from rich.console import Console
+
+    console, start = Console(stderr=True), time.time()
+    return lambda what: console.print(f"{time.time() - start:4.0f} s  measuring {what}", highlight=False)
+
+
+def _show(rows: list, fits: list, json_file: Path | None, **about: Any) -> None:
+    from rich.console import Console
+
+    from evergrad.bench import report
+
+    console = Console()
+    console.print(*report.tables(rows, fits))
+    document = report.as_json(rows, fits, **about, date=time.strftime("%Y-%m-%d"))
+    console.print(document["about"])
+    write_json(json_file, document)
+    missed = [each for each in (*rows, *fits) if each.passed is False]
+    if missed:
+        console.print(f"{len(missed)} missed")
+        raise typer.Exit(1)

@@ -1,0 +1,43 @@
+"""`evergrad export`: a trained model for other frameworks."""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evergrad._cli.errors import explained
+from evergrad._cli.overwriting import check_may_replace
+from evergrad._cli.resume import Run
+
+
+class Format(enum.StrEnum):
+    onnx = "onnx"
+    safetensors = "safetensors"
+
+
+def export(
+    run: Run,
+    format: Annotated[Format, typer.Option(help="Of the file.")] = Format.onnx,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; by default model.FORMAT in the run's folder.")
+    ] = None,
+) -> None:
+    """Write the trained RNN, LSTM or GRU of a run, with its readout, for ONNX or PyTorch.
+
+    Example: evergrad export runs/text --format safetensors
+    """
+    with explained():
+        from evergrad._core.printable import printable
+        from evergrad._export import export_onnx, export_safetensors
+        from evergrad._export.safetensors_file import readout_path
+        from evergrad._training.folder import open_run
+        from evergrad._training.run import load
+
+        out = run / f"model.{format.value}" if out is None else out
+        for path in [out] if format is Format.onnx else [out, readout_path(out)]:
+            check_may_replace(path, format.value, "--out")
+        _, progress = load(open_run(run), with_data=False)
+        written = (export_onnx if format is Format.onnx else export_safetensors)(progress.state.model, out)
+        for path in [written] if isinstance(written, Path) else written:
+            typer.echo(printable(str(path)))

@@ -1,0 +1,135 @@
+"""`evergrad lab`: estimators measured."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evergrad._cli.errors import explained
+from evergrad._cli.json_option import JsonFile, check_json_file, write_json
+from evergrad._cli.overwriting import check_may_replace
+
+lab_app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure estimators.\n\nExample: evergrad lab noise --units 16 --steps 100 --repetitions 5 --out noise",
+)
+_ESTIMATORS = ["ok:rank=8,window=16", "ok:rank=8,window=0,mix=signs", "kf:copies=8", "tbptt:horizon=25"]
+
+
+@lab_app.callback()
+def lab() -> None:
+    """Measure estimators."""
+
+
+@lab_app.command()
+def noise(
+    run: Annotated[
+        Path | None, typer.Argument(help="Folder of a run: its model and its data.", metavar="[RUN]")
+    ] = None,
+    task: Annotated[str, typer.Option(help="Without a RUN: copy or text, for an untrained network.")] = "copy",
+    cell: Annotated[str, typer.Option(help="Without a RUN: its cell.")] = "rhn",
+    units: Annotated[int, typer.Option(help="Without a RUN: its size.", min=1)] = 64,
+    length: Annotated[int, typer.Option(help="Without a RUN: length of the copy strings.", min=1)] = 10,
+    data: Annotated[str | None, typer.Option(help="Without a RUN: the text.")] = None,
+    estimator: Annotated[
+        list[str], typer.Option(help="name:parameter=value,…; may be given several times.", metavar="NAME:...")
+    ] = _ESTIMATORS,
+    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=2, max=10**8)] = 1000,
+    repetitions: Annotated[int, typer.Option(help="Draws of each estimator.", min=2)] = 20,
+    batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 1,
+    smallest: Annotated[float, typer.Option(help="Steps with a smaller exact gradient show no cosine.", min=0)] = 1e-4,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for noise.json and noise.png.")] = Path("noise"),
+) -> None:
+    """How far estimates are from the exact gradient: bias (a z-score over random directions; above 4 is hardly chance), squared error,
+    cosine, the noise that a step injects into the influence (± its standard error) and the estimator's own bound on it.
+
+    Example: evergrad lab noise --units 16 --steps 100 --repetitions 5 --estimator ok:rank=2 --estimator kf --out noise
+    """
+    with explained():
+        _noise(run, (task, cell, units, length, data), estimator, steps, repetitions, batch, smallest, seed, out)
+
+
+def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out):
+    import json
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from evergrad._core.files import write_whole
+    from evergrad._core.machine import machine
+    from evergrad._core.printable import printable
+    from evergrad.lab import subject
+    from evergrad.lab.report import noise_of
+    from evergrad.lab.summary import plot, table
+
+    estimators = {name: subject.parse_estimator(name) for name in names}
+    check_may_replace(out / "noise.png", "PNG", "--out")
+    check_may_replace(out / "noise.json", "JSON", "--out")
+    if run is None:
+        chosen = subject.untrained(_settings(*untrained, seed), steps=steps, batch=batch)
+    else:
+        chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    console = Console()
+    console = console if console.is_terminal else Console(width=160)
+    with console.status("the exact gradient") as status:
+        told = lambda name, _: status.update(f"{name} done")  # noqa: E731
+        rows = noise_of(chosen, estimators, repetitions=repetitions, smallest=smallest, seed=seed, told=told)
+    settings = {"subject": chosen.words, "steps": steps, "repetitions": repetitions, "batch": batch}
+    settings |= {"smallest": smallest, "seed": seed} | machine()
+    document = {"product": "evergrad", "settings": settings, "estimators": rows}
+    write_whole(out / "noise.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    plot(chosen.words, rows, out / "noise.png")
+    console.print(table(f"{chosen.words}; {steps:,} steps, {repetitions} repetitions", rows))
+    console.print(Text(printable(f"results: {out / 'noise.json'}, {out / 'noise.png'}")))
+
+
+@lab_app.command()
+def depth(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of a stack (--layers 2 or more).", metavar="RUN")],
+    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=2, max=10**8)] = 300,
+    batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 4,
+    probes: Annotated[int, typer.Option(help="Random directions for each layer.", min=2, max=10**6)] = 64,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """What training a stack layer by layer (--depth layerwise) drops of the gradient of each layer, on a run's network and data.
+
+    Example: evergrad lab depth runs/stack
+    """
+    with explained():
+        check_json_file(json_file)
+        _depth(run, steps, batch, probes, seed, json_file)
+
+
+def _depth(run, steps, batch, probes, seed, json_file):
+    import jax
+    from rich.console import Console
+    from rich.text import Text
+
+    from evergrad._core.printable import printable
+    from evergrad.lab import subject
+    from evergrad.lab.depth import dropped
+
+    console = Console()
+    chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    data = chosen.data
+    with console.status("carrying directions forward"):
+        given = chosen.model, data.x, data.y, data.reset
+        found = dropped(*given, weights=data.weight, probes=probes, key=jax.random.key(seed))
+    console.print(Text(printable(f"{chosen.words}; {steps:,} steps of {batch} streams, {probes} directions a layer")))
+    for layer in found:
+        console.print(Text(str(layer)), soft_wrap=True)
+    layers = [dataclasses.asdict(layer) for layer in found]
+    write_json(json_file, {"subject": chosen.words, "steps": steps, "probes": probes, "seed": seed, "layers": layers})
+
+
+def _settings(task, cell, units, length, data, seed):
+    from evergrad._core.names import refuse_unknown
+    from evergrad._training.resolve import resolve
+
+    refuse_unknown("task", task, ("copy", "text"))
+    own = {"copy": {"length": length}, "text": {"data": data}}[task]
+    settings = resolve(task, {"cell": cell, "units": units, "seed": seed} | own)
+    return dataclasses.replace(settings, initial=None)  # as the classes start

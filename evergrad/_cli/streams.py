@@ -1,0 +1,80 @@
+"""`evergrad streams`: stream learners on data."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evergrad._cli.errors import explained, leave
+from evergrad._cli.json_option import write_json
+from evergrad._cli.overwriting import check_may_replace
+
+app = typer.Typer(help="Stream learners on data.", no_args_is_help=True)
+
+
+@app.callback()
+def streams() -> None:
+    """Stream learners on data."""
+
+
+@app.command()
+def bench(
+    data: Annotated[Path | None, typer.Option(help="Folder with respiratory/, ett/, exchange/ and elec2/.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Of one data set; may be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+    deep_river: Annotated[
+        Path, typer.Option(help="Python of an environment with deep-river; without it, it is left out.")
+    ] = Path(".venv-deep-river/bin/python"),
+    out: Annotated[Path, typer.Option(help="Folder for results.csv, summary.json and errors.png.")] = Path(
+        "runs/streams"
+    ),
+) -> None:
+    """Compare by progressive validation with persistence, river, rolling TBPTT and deep-river's LSTM."""
+    with explained():
+        _bench(data, only or [], seeds, deep_river, out)
+
+
+def _bench(data, only, seeds, deep_river, out):
+    import rich
+
+    from evergrad._core.machine import processor
+    from evergrad.bench.streams import bench as comparison, sets
+
+    chosen = list(sets.streams(data, only))
+    for name, kind in (("results.csv", "CSV"), ("summary.json", "JSON"), ("errors.png", "PNG")):
+        check_may_replace(out / name, kind, "--out")
+    out.mkdir(parents=True, exist_ok=True)
+    start, results = time.time(), []
+    for stream in chosen:
+        for result in comparison.compare(stream, seeds):
+            rich.print(
+                f"{result.stream}: {result.model}, seed {result.seed}: {result.error:.4f}, {result.median_ms:.3f} ms"
+            )
+            results.append(result)
+    failure = None
+    if deep_river.exists():
+        try:
+            for result in comparison.compare_deep_river(chosen, seeds, deep_river.absolute()):
+                results.append(result)
+        except comparison.FailedRival as error:
+            failure = error
+    else:
+        rich.print(f"[yellow]deep-river is left out: there is no {deep_river}. `make bench-streams` makes it.")
+    _write(results, chosen, out, {"seeds": seeds, "processor": processor(), "seconds": round(time.time() - start)})
+    if failure is not None:
+        leave(str(failure), 1)
+
+
+def _write(results, chosen, out, settings):
+    import rich
+
+    from evergrad.bench.streams import bench as comparison, report
+
+    rows = comparison.summary(results)
+    rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
+    comparison.write_csv(results, out / "results.csv")
+    write_json(out / "summary.json", {"settings": settings, "rows": rows})
+    report.plot(rows, out / "errors.png")
+    rich.print(report.table(rows))
+    rich.print(settings)

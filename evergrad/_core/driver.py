@@ -1,0 +1,243 @@
+"""The loop over time: one step of all streams, and many of them compiled as one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from evergrad._cells.base import output_of
+from evergrad._core import across
+from evergrad._core.linearize import initial_state, linearize, output_weights, through_layers, unflatten
+from evergrad._core.model import Model, encode, stream_losses, weight_dtype
+from evergrad._core.parameters import parameters, parted
+from evergrad._core.placing import along, everywhere, place
+from evergrad._core.sources import Data, Source
+from evergrad._estimators.base import Estimator
+from evergrad._pasts import base as pasts
+from evergrad._pasts.base import Seen, Track
+
+
+class State(eqx.Module):
+    """All that the next step depends on; a plain pytree."""
+
+    model: Model
+    optimiser: Any
+    hidden: Float[Array, "B m"]
+    track: Track
+    keys: Array  # one a stream, so that draws do not depend on how streams are spread over devices
+    time: UInt32[Array, ""]  # steps taken
+
+
+class Output(eqx.Module):
+    """What a step gives: the loss of every stream, and its prediction from before it learned from y."""
+
+    losses: Float[Array, "*T B"]
+    predictions: Float[Array, "*T B outputs"]
+
+
+Consume = Callable[[State, Any, Array, Model, int], tuple[State, Any]]
+
+
+def start(
+    model: Model,
+    estimator: Estimator,
+    batch: int,
+    key: Array,
+    optimiser: Any = None,
+    mesh: jax.sharding.Mesh | None = None,
+) -> State:
+    cell = model.cell
+    state = State(
+        model=model,
+        optimiser=optimiser,
+        hidden=jnp.tile(initial_state(cell)[None], (batch, 1)),
+        track=begun(estimator, model, batch, mesh),
+        keys=jax.random.split(key, batch),
+        time=jnp.zeros((), jnp.uint32),
+    )
+    return state if mesh is None else place(state, axes(state, estimator, mesh), mesh)
+
+
+def begun(estimator: Estimator, model: Model, batch: int, mesh: jax.sharding.Mesh | None = None) -> Track:
+    """Nothing known yet of the past of so many streams."""
+    waiting = parameters(model.readout), output_weights(model.cell)
+    return pasts.began(estimator.past, estimator.influence, model.cell, waiting, batch, mesh)
+
+
+def axes(state: State, estimator: Estimator, mesh: jax.sharding.Mesh) -> State:
+    """The axis of every array of a state that is cut when it is spread over a mesh, −1 where none is."""
+    streams = 0 if across.LANES in mesh.axis_names else -1
+    track = None if state.track is None else pasts.axes(state.track, estimator.influence, state.model.cell, mesh)
+    cut = along(streams, state.hidden), along(streams, state.keys), track
+    return eqx.tree_at(lambda s: (s.hidden, s.keys, s.track), everywhere(state), cut, is_leaf=lambda leaf: leaf is None)
+
+
+def drive(
+    estimator: Estimator,
+    state: State,
+    source: Source,
+    position: Any,
+    steps: int,
+    *,
+    limit: Array | int | None = None,
+    keep: Callable[[Output], Any],
+    results: Any = None,
+    consume: Consume,
+) -> tuple[State, Any, Any, Any]:
+    """Takes `steps` steps from a source: the state, the position, `keep(output)` of every step, and the results.
+
+    With a `limit` it stops after so many of them, and the rest of what is kept stays zero.
+
+    `consume(state, results, t, gradient, steps)` gets, at every step t at which a gradient is due, that of the mean loss over
+    streams summed over the `steps` steps since the last one, and returns the new state and results. Where no step of
+    these had any target, the weights and the optimiser stay as they were.
+
+    Room is made, and gradients that wait are taken, between inner loops rather than under a condition at every step, so
+    that the influence, the largest array there is, is never copied past a condition.
+    """
+    past, waits = estimator.past, estimator.past.stride > 1
+
+    def step(carry):
+        t, state, position, kept, results = carry
+        data, position = source.emit(position)
+        state, out, seen = _observe(estimator, state, data)
+        position = source.hear(position, out.losses, state.model)
+        kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
+        if waits:
+            state = _with_track(state, past.wait(state.track, _over_lanes(seen)))
+        else:
+            state, results = _learned(estimator, consume, state, results, t, seen)
+        return t + 1, state, position, kept, results
+
+    def make_room(carry):
+        t, state, *rest = carry
+        return t, _with_room(estimator, state), *rest
+
+    def end_stride(carry):
+        t, state, position, kept, results = carry
+        seen, track = past.waited(state.track)
+        state, results = _learned(estimator, consume, _with_track(state, track), results, t - 1, seen)
+        return t, state, position, kept, results
+
+    def unfinished(carry):
+        return carry[0] < (steps if limit is None else limit)
+
+    def uninterrupted(carry):
+        track = carry[1].track
+        goes_on = unfinished(carry) & ~past.is_full(track)
+        return goes_on & ~past.due(track) if waits else goes_on
+
+    def block(carry):
+        carry = _when(past.is_full(carry[1].track), make_room, carry)
+        carry = _while(uninterrupted, step, carry)
+        return _when(past.due(carry[1].track), end_stride, carry) if waits else carry
+
+    kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
+    carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
+    _, state, position, kept, results = _while(unfinished, step if past.is_full(state.track) is False else block, carry)
+    return state, position, kept, results
+
+
+def take_one(estimator: Estimator, state: State, data: Data, consume: Consume, *, full: bool) -> State:
+    """One step without loop or condition, for a caller who knows whether room must be made, and of a past without stride."""
+    state = _with_room(estimator, state) if full else state
+    state, _, seen = _observe(estimator, state, data)
+    return _learned(estimator, consume, state, None, jnp.zeros((), jnp.int32), seen)[0]
+
+
+def _no_output(state):
+    batch, dtype = len(state.hidden), weight_dtype(state.model)
+    return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))
+
+
+def _observe(estimator, state, data):
+    """One step: the new state, what came out, and what was seen of the loss."""
+    cell, batch = state.model.cell, across.all_streams(len(state.hidden))
+    x = encode(cell, data.x)
+    hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, data.reset)
+    track = estimator.past.remember(estimator.influence, cell, state.track, memory, _keys(state))
+
+    readout, rest = parted(state.model.readout)
+
+    def mean_loss(trained):
+        hidden, in_output, readout = trained
+        seen = eqx.combine(in_output, cell)
+        outputs = jax.vmap(lambda h, x: output_of(seen, unflatten(cell, h), x))(hidden, x)
+        losses, predictions = stream_losses(eqx.combine(readout, rest), outputs, data.y, data.weight)
+        return losses.sum() / batch, Output(losses, predictions)
+
+    trained = hidden, output_weights(cell), readout
+    (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
+    gradients = through_layers(cell, memory, hidden, delta), *beside
+    changed = hidden, track, state.time + jnp.uint32(1)
+    seen = Seen(*gradients, jnp.any(data.weight != 0))
+    return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, seen
+
+
+def _learned(estimator, consume, state, results, t, seen):
+    """What `consume` makes of the gradient of what was seen. Without any target the weights and the optimiser stay as they
+    are: a momentum would move them, and a rate that falls with the updates would fall.
+    """
+    state, gradient, target = _gradient(estimator, state, seen)
+    new, results = consume(state, results, t, gradient, estimator.past.stride)
+    parts = lambda s: (s.model, s.optimiser)  # noqa: E731
+    choose = lambda a, b: jnp.where(target, a, b) if eqx.is_array(a) else a  # noqa: E731
+    chosen = jax.tree.map(choose, parts(new), parts(state))
+    return eqx.tree_at(parts, new, chosen, is_leaf=lambda leaf: leaf is None), results
+
+
+def _gradient(estimator, state, seen):
+    """The state after it, the gradient of the model, and whether there was a target for it."""
+    past, model = estimator.past, state.model
+    seen = eqx.tree_at(lambda s: s.target, seen, past.has_target(state.track, seen))
+    cell, track = past.gradient(estimator.influence, model.cell, state.track, state.hidden, seen, _keys(state))
+    if past.stride == 1:
+        cell, seen = _total(cell, seen)
+    else:  # what is beside was summed at every step, so that where a run is cut changes nothing
+        cell = across.total(cell)
+    cell = cell if seen.in_output is None else jax.tree.map(jnp.add, cell, seen.in_output)
+    gradient = eqx.tree_at(lambda m: (m.cell, m.readout), parameters(model), (cell, seen.readout))
+    return _with_track(state, track), gradient, seen.target
+
+
+def _total(cell, seen):
+    """Of all devices' lanes, by one all-reduce."""
+    flag = jnp.asarray(seen.target, seen.delta.dtype)
+    cell, in_output, readout, flags = across.total((cell, seen.in_output, seen.readout, flag))
+    return cell, Seen(seen.delta, in_output, readout, flags > 0)
+
+
+def _over_lanes(seen):
+    return _total(None, seen)[1]
+
+
+def _with_room(estimator, state):
+    track = estimator.past.make_room(estimator.influence, state.model.cell, state.track, _keys(state))
+    return _with_track(state, track)
+
+
+def _with_track(state, track):
+    return eqx.tree_at(lambda s: s.track, state, track)
+
+
+def _keys(state):
+    return jax.vmap(jax.random.fold_in, (0, None))(state.keys, state.time)
+
+
+def _while(condition, body, carry):
+    """lax.while_loop for a carry that may hold leaves that are no arrays (a cell's activation function, say)."""
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+
+    def step(arrays):
+        return eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)
+
+    return eqx.combine(jax.lax.while_loop(lambda arrays: condition(eqx.combine(arrays, rest)), step, arrays), rest)
+
+
+def _when(condition, body, carry):
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+    true = lambda arrays: eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)  # noqa: E731
+    return eqx.combine(jax.lax.cond(condition, true, lambda arrays: arrays, arrays), rest)

@@ -1,0 +1,339 @@
+"""The one place that differentiates cells.
+
+A step of one stream, `h' = f(h, x, θ)`, is remembered as a `memory`, small, from which with the cell as it was then its
+two derivatives can be had:
+
+    H = ∂h'/∂h, the transition      F = ∂h'/∂θ, the immediate influence
+
+States are flat vectors of m numbers here, whatever pytree the cell uses. Gradients with respect to the cell are
+pytrees of the cell's own structure with None where nothing is trained. A reset before the step makes H = 0.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from evergrad._cells.base import Cell, KroneckerCell, step_of
+from evergrad._cells.unit import UnitCell
+from evergrad._core import across
+from evergrad._core.checks import refuse_unless
+from evergrad._core.parameters import parameters, parted
+
+
+class KroneckerMemory(eqx.Module):
+    """F = ĥ ⊗ D and H = E + D Wₕᵀ, with D = ∂h'/∂z and E = ∂h'/∂h at fixed z, diagonal block by block."""
+
+    regressor: Float[Array, "*lead p"]
+    diagonals: Float[Array, "*lead s g n"]  # D
+    direct: Float[Array, "*lead s s n"]  # E
+    alive: Float[Array, "*lead"]  # 0 after a reset, else 1
+
+
+class GeneralMemory(eqx.Module):
+    """All there is to remember of a step of any cell: where it was taken."""
+
+    state: Float[Array, "*lead m"]
+    x: Float[Array, "*lead inputs"]
+    alive: Float[Array, "*lead"]
+
+
+Memory = KroneckerMemory | GeneralMemory
+
+
+class Transition(eqx.Module):
+    """H of one stream and step, as an operator."""
+
+    @abc.abstractmethod
+    def matvec(self, v: Float[Array, " m"]) -> Float[Array, " m"]:
+        """H v."""
+
+    @abc.abstractmethod
+    def vecmat(self, v: Float[Array, " m"]) -> Float[Array, " m"]:
+        """v H."""
+
+    @abc.abstractmethod
+    def matmul(self, a: Float[Array, "m q"]) -> Float[Array, "m q"]:
+        """H A."""
+
+
+class KroneckerTransition(Transition):
+    """H = E + D Wₕᵀ: dense in the columns of h, diagonal in those of the other state variables."""
+
+    diagonals: Float[Array, "s g n"]
+    direct: Float[Array, "s s n"]
+    recurrent: Float[Array, "n g n"]  # Wₕ, shared by all streams
+
+    def matvec(self, v):
+        v = v.reshape(self.direct.shape[1:])
+        z = jnp.einsum("j,jgi->gi", v[0], self.recurrent)
+        return (jnp.einsum("abi,bi->ai", self.direct, v) + jnp.einsum("agi,gi->ai", self.diagonals, z)).reshape(-1)
+
+    def vecmat(self, v):
+        v = v.reshape(self.direct.shape[1:])
+        z = sum(
+            v[a][None] * self.diagonals[a] for a in range(len(v))
+        )  # unrolled: XLA makes a slow product of the sum otherwise
+        h = self.recurrent.reshape(len(self.recurrent), -1) @ z.reshape(-1)
+        rest = sum(v[a][None] * self.direct[a] for a in range(len(v)))
+        return jnp.concatenate([rest[0] + h, rest[1:].reshape(-1)])
+
+    def matmul(self, a):
+        rows = a.reshape(*self.direct.shape[1:], -1)
+        product = self.dense_h().T @ rows[0]
+        rest = jnp.einsum("abi,biq->aiq", self.direct[:, 1:], rows[1:])
+        return product + rest.reshape(product.shape)
+
+    def after(self, a: Float[Array, "q m"]) -> Float[Array, "q m"]:
+        """A H."""
+        rest = jnp.einsum("qai,abi->qbi", a.reshape(-1, *self.direct.shape[1:]), self.direct[:, 1:])
+        return jnp.concatenate([a @ self.dense_h().T, rest.reshape(len(a), -1)], axis=1)
+
+    def dense_h(self) -> Float[Array, "n m"]:
+        """The columns of H that belong to h, as rows. Gate by gate, which is one pass where an einsum would be three."""
+        s, g, n = self.diagonals.shape
+        dense = sum(self.diagonals[None, :, k] * self.recurrent[:, None, k] for k in range(g))
+        dense = dense + self.direct[None, :, 0] * jnp.eye(n, dtype=dense.dtype)[:, None]
+        return dense.reshape(n, s * n)
+
+
+class GeneralTransition(Transition):
+    """H of any cell, by Jacobian-vector products."""
+
+    cell: Cell
+    memory: GeneralMemory
+
+    def matvec(self, v):
+        step = lambda state: flat_step(self.cell, state, self.memory.x)  # noqa: E731
+        return self.memory.alive * jax.jvp(step, (self.memory.state,), (v,))[1]
+
+    def vecmat(self, v):
+        _, pull = jax.vjp(lambda state: flat_step(self.cell, state, self.memory.x), self.memory.state)
+        return self.memory.alive * pull(v)[0]
+
+    def matmul(self, a):
+        return self.dense() @ a
+
+    def dense(self) -> Float[Array, "m m"]:
+        return jax.vmap(self.matvec, out_axes=1)(jnp.eye(len(self.memory.state), dtype=self.memory.state.dtype))
+
+
+def linearize(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"], reset: Array) -> tuple[Array, Memory]:
+    """One step of one stream from a flat state, which is first set back where `reset`: the new state and the memory."""
+    state = jnp.where(reset, initial_state(cell), state)
+    alive = 1 - jnp.asarray(reset, state.dtype)
+    if not isinstance(cell, KroneckerCell):
+        return flat_step(cell, state, x), GeneralMemory(state, x, alive)
+    unit_state = state.reshape(cell.states, cell.units)
+    regressor = cell.regressor(unit_state[0], x)
+    z = (regressor @ cell.effective_weight).reshape(len(cell.gates), cell.units)
+    jacobian = jax.jacfwd(cell.activate_unit, argnums=(0, 1))
+    diagonals, direct = jax.vmap(jacobian, in_axes=1, out_axes=2)(z, unit_state)
+    return cell.advance(z, unit_state).reshape(-1), KroneckerMemory(regressor, diagonals, direct, alive)
+
+
+def transition(cell: Cell, memory: Memory) -> Transition:
+    """H of a remembered step of one stream; with the cell of that step it is what it was."""
+    if isinstance(memory, GeneralMemory):
+        return GeneralTransition(cell, memory)
+    return KroneckerTransition(memory.diagonals * memory.alive, memory.direct * memory.alive, recurrent_weight(cell))
+
+
+def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell:
+    """Σ δ F over all leading axes of the memory and of δ, as a gradient."""
+    lead = delta.ndim - 1
+    if isinstance(memory, KroneckerMemory) and not lead:
+        return weight_gradient(cell, jnp.outer(memory.regressor, _in_memory(through_diagonals(memory, delta))))
+    memory, delta = jax.tree.map(lambda a: a.reshape(-1, *a.shape[lead:]), (memory, delta))
+    if isinstance(memory, KroneckerMemory):
+        return weight_gradient(cell, jnp.einsum("kp,kq->pq", memory.regressor, through_diagonals(memory, delta)))
+    params, rest = parted(cell)
+
+    def steps(params):
+        return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(memory.state, memory.x)
+
+    return jax.vjp(steps, params)[1](delta)[0]
+
+
+def through_step(
+    cell: Cell, memory: Memory, delta: Float[Array, "B m"], counted: Float[Array, "B m"]
+) -> tuple[Float[Array, "B m"], Cell]:
+    """δ H of every stream, and Σ δ F over them with the δ that counts: one backward pass through a remembered step, or two."""
+    if isinstance(memory, KroneckerMemory):
+        left = jax.vmap(lambda memory, v: transition(cell, memory).vecmat(v))(memory, delta)
+        return left, pullback(cell, memory, counted)
+    params, rest = parted(cell)
+
+    def steps(params, states):
+        return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(states, memory.x)
+
+    _, pull = jax.vjp(steps, params, memory.state)
+    gradient, left = pull(delta)
+    if counted is not delta:
+        gradient, _ = pull(counted)
+    return memory.alive[:, None] * left, gradient
+
+
+def through_layers(
+    cell: Cell, memory: Memory, new: Float[Array, "B m"], delta: Float[Array, "B m"]
+) -> Float[Array, "B m"]:
+    """δ of the newest step; δ̄ where a stack is trained layer by layer."""
+    if getattr(cell, "depth", None) != "layerwise":
+        return delta
+
+    def one(old, x, new, delta):
+        return flatten(cell.down(*(unflatten(cell, a) for a in (old, new)), x, unflatten(cell, delta)))
+
+    return jax.vmap(one)(memory.state, memory.x, new, delta)
+
+
+def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Float[Array, ""]:
+    """‖δ F‖ of one stream, for a Kronecker cell without building δ F."""
+    if not isinstance(memory, KroneckerMemory):
+        return optax.tree.norm(pullback(cell, memory, delta))
+    rows, columns = memory.regressor**2, through_diagonals(memory, delta) ** 2
+    if not cell.is_masked:
+        return jnp.sqrt(rows.sum() * columns.sum())
+    return jnp.sqrt(rows @ jnp.asarray(cell.mask, rows.dtype) @ columns)
+
+
+def immediate_norms(cell: KroneckerCell, memory: KroneckerMemory) -> Float[Array, " m"]:
+    """‖Fᵢ‖ of every row of F of one stream, without building F."""
+    rows, squares = memory.regressor**2, memory.diagonals**2
+    if not cell.is_masked:
+        return jnp.sqrt(rows.sum() * squares.sum(axis=1)).reshape(-1)
+    seen = (rows @ jnp.asarray(cell.mask, rows.dtype)).reshape(squares.shape[1:])  # of ĥ, by each column of W
+    return jnp.sqrt(jnp.einsum("gi,agi->ai", seen, squares)).reshape(-1)
+
+
+def _in_memory(v: Float[Array, " q"]) -> Float[Array, " q"]:
+    """v, by a product: what comes out of one is kept, where XLA would compute v anew for each of p rows."""
+    return jnp.asarray([1, 0], v.dtype) @ jnp.stack([v, jnp.zeros_like(v)])
+
+
+def immediate(cell: Cell, memory: Memory) -> Cell:
+    """F of one stream, dense: every leaf of a gradient with an axis of m rows in front."""
+    m = initial_state(cell).size
+    rows = jnp.eye(m, dtype=memory.alive.dtype)
+    return jax.vmap(lambda row: pullback(cell, memory, row))(rows)
+
+
+def through_diagonals(memory: KroneckerMemory, delta: Float[Array, "*lead m"]) -> Float[Array, "*lead gn"]:
+    """δ D."""
+    s, g, n = memory.diagonals.shape[-3:]
+    delta = delta.reshape(*delta.shape[:-1], s, n)
+    return jnp.einsum("...ai,...agi->...gi", delta, memory.diagonals).reshape(*delta.shape[:-2], g * n)
+
+
+def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
+    """D as the dense m x gn matrix that it stands for."""
+    s, g, n = diagonals.shape
+    return jnp.einsum("agi,ij->aigj", diagonals, jnp.eye(n, dtype=diagonals.dtype)).reshape(s * n, g * n)
+
+
+def suffix_products(
+    cells: KroneckerCell, memories: KroneckerMemory
+) -> tuple[Float[Array, "m m"], Float[Array, "k m m"]]:
+    """P = H_k⋯H_1, and every Sₛ = H_k⋯H_{s+1}, for k remembered steps of one stream, the oldest first.
+
+    One m²n product a step. `cells` is the cell at each of them.
+    """
+    weights, rest = parted(cells)
+
+    def back(suffix, step):
+        weights, memory = step
+        product = transition(eqx.combine(weights, rest), memory).after(suffix)
+        return product, product
+
+    start = jnp.eye(initial_state(cells).size, dtype=cells.weight.dtype)
+    product, products = jax.lax.scan(back, start, (weights, memories), reverse=True)
+    return product, jnp.concatenate([products[1:], start[None]])
+
+
+def carried_forward(memories: KroneckerMemory, suffixes: Float[Array, "k m m"]) -> Float[Array, "m k share"]:
+    """All SₛDₛ: what each of k remembered steps adds to the influence, apart from ĥₛ, as of the last of them.
+
+    All gn columns, or this device's share of them where the influence is split.
+    """
+    k, s, g, n = memories.diagonals.shape
+    suffixes = suffixes.reshape(k, s * n, s, n)
+    if across.parts(across.INFLUENCE) == 1:
+        return jnp.einsum("kmai,kagi->mkgi", suffixes, memories.diagonals).reshape(s * n, k, g * n)
+    columns = across.own(jnp.arange(g * n), 0)
+    diagonals = memories.diagonals.reshape(k, s, g * n)[..., columns]
+    return jnp.einsum("kmaj,kaj->mkj", suffixes[..., columns % n], diagonals)
+
+
+def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p q"], mask: Any = None) -> Cell:
+    """A gradient of W as a gradient of the cell; the weights that a gate does not have get none.
+
+    `mask` says which those are, if the gradient is of some columns of W only.
+    """
+    if cell.is_masked:
+        mask = cell.mask if mask is None else mask
+        gradient = jnp.where(jnp.broadcast_to(mask, gradient.shape), gradient, 0)
+    return eqx.tree_at(lambda c: c.weight, parameters(cell), gradient)
+
+
+def recurrent_weight(cell: KroneckerCell) -> Float[Array, "n g n"]:
+    """Wₕ: the rows of W that multiply h."""
+    rows = cell.effective_weight[cell.inputs : cell.inputs + cell.units]
+    return rows.reshape(cell.units, len(cell.gates), cell.units)
+
+
+def recurrent_weights(cells: KroneckerCell) -> Float[Array, "k n g n"]:
+    """Wₕ of each of k steps."""
+    weights, rest = parted(cells)
+    return jax.vmap(lambda weights: recurrent_weight(eqx.combine(weights, rest)))(weights)
+
+
+def initial_state(cell: Cell) -> Float[Array, " m"]:
+    return ravel_pytree(cell.initial())[0]
+
+
+def output_weights(cell: Cell) -> Any:
+    """The weights that may be in a cell's output; None where it is known to have none."""
+    return None if type(cell).output is KroneckerCell.output else parameters(cell)
+
+
+def flat_step(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"]) -> Float[Array, " m"]:
+    return flatten(step_of(cell)(unflatten(cell, state), x))
+
+
+def flatten(state: Any) -> Float[Array, " m"]:
+    return ravel_pytree(state)[0]
+
+
+def unflatten(cell: Cell, state: Float[Array, " m"]) -> Any:
+    return ravel_pytree(cell.initial())[1](state)
+
+
+def check_parameters(cell: Cell) -> None:
+    """Refuses a Kronecker cell with parameters that the Kronecker form cannot train."""
+    leaves = jax.tree.leaves(parameters(cell))
+    refuse_unless(
+        not isinstance(cell, KroneckerCell) or len(leaves) == 1,
+        f"{type(cell).__name__} is an eg.KroneckerCell with {len(leaves)} arrays of real numbers, but `weight` is all "
+        "that such a cell can train: make the others Python numbers (constants), or subclass eg.Cell to train them with "
+        "RTRL, UORO or TBPTT.",
+    )
+
+
+class UnitBlocks(eqx.Module):
+    """The derivatives of a step of a unit-local cell: a block for every unit, and nothing between units."""
+
+    direct: Float[Array, "s s n"]  # E = ∂state'/∂state
+    diagonals: Float[Array, "s g n"]  # D = ∂state'/∂z
+    own: Float[Array, "s kappa n"]  # K = ∂state'/∂own
+
+
+def unit_blocks(cell: UnitCell, state: Float[Array, "s n"], x: Float[Array, " inputs"]) -> UnitBlocks:
+    """E, D and K of one step of one stream, by one forward-mode Jacobian a unit."""
+    jacobian = jax.jacfwd(cell.advance_numbers, argnums=(0, 1, 2))
+    own, diagonals, direct = jax.vmap(jacobian, in_axes=1, out_axes=2)(cell.own, cell.gates_of(x), state)
+    return UnitBlocks(direct, diagonals, own)

@@ -1,0 +1,91 @@
+"""From the hidden state to predictions and losses."""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from evergrad._cells.initial import initial_weight
+from evergrad._core.checks import check_class_targets, check_vector_targets, require_key, whole_number
+
+
+class Readout(eqx.Module):
+    """An affine map of h, and what its result means: a prediction, and a loss against a target."""
+
+    targets: eqx.AbstractClassVar[str]  # what it predicts, in a word: "classes" or "numbers"
+    units: eqx.AbstractVar[int]
+    weight: eqx.AbstractVar[Float[Array, "n outputs"]]
+    bias: eqx.AbstractVar[Float[Array, " outputs"]]
+
+    def __call__(self, h: Float[Array, " n"]) -> Float[Array, " outputs"]:
+        return h @ self.weight + self.bias
+
+    @abc.abstractmethod
+    def predict(self, z: Float[Array, " outputs"]) -> Float[Array, " outputs"]: ...
+
+    @abc.abstractmethod
+    def loss(self, z: Float[Array, " outputs"], y: Any) -> Float[Array, ""]: ...
+
+    @abc.abstractmethod
+    def check(self, y: Any, lead: tuple[int, ...], weights: Any) -> None:
+        """Refuses targets that do not fit; those of weight 0 are missing and may be anything."""
+
+
+class Softmax(Readout):
+    """Probabilities of `classes` symbols; the loss is −log p(y) in nats, for an integer y."""
+
+    units: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+    targets: ClassVar[str] = "classes"
+    weight: Float[Array, "n outputs"]
+    bias: Float[Array, " outputs"]
+
+    def __init__(self, units: int, classes: int, *, key: jax.Array | None = None, initial: str = "normal"):
+        call = f"Softmax(units={units}, classes={classes})"
+        whole_number(classes, 2, call, "classes", "the number of symbols that can be predicted")
+        self.units, self.classes = units, classes
+        self.weight, self.bias = _affine(call, units, classes, key, initial)
+
+    def predict(self, z):
+        return jax.nn.softmax(z)
+
+    def loss(self, z: Float[Array, " outputs"], y: Int[Array, ""]) -> Float[Array, ""]:
+        return optax.softmax_cross_entropy_with_integer_labels(z, y)
+
+    def check(self, y, lead, weights):
+        check_class_targets(y, lead, self.classes, weights)
+
+
+class Linear(Readout):
+    """Real vectors; the loss is the squared error, summed over the `outputs`."""
+
+    units: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    targets: ClassVar[str] = "numbers"
+    weight: Float[Array, "n outputs"]
+    bias: Float[Array, " outputs"]
+
+    def __init__(self, units: int, outputs: int, *, key: jax.Array | None = None, initial: str = "normal"):
+        call = f"Linear(units={units}, outputs={outputs})"
+        whole_number(outputs, 1, call, "outputs", "the number of entries of y")
+        self.units, self.outputs = units, outputs
+        self.weight, self.bias = _affine(call, units, outputs, key, initial)
+
+    def predict(self, z):
+        return z
+
+    def loss(self, z: Float[Array, " outputs"], y: Float[Array, " outputs"]) -> Float[Array, ""]:
+        return jnp.sum((z - y) ** 2)
+
+    def check(self, y, lead, weights):
+        check_vector_targets(y, lead, self.outputs, weights)
+
+
+def _affine(call, units, outputs, key, initial):
+    whole_number(units, 1, call, "units", "the size of the hidden state")
+    both = initial_weight(initial, (units + 1, outputs), units, key=require_key(key, call))
+    return both[:-1], both[-1]

@@ -1,0 +1,32 @@
+"""What a gradient does to a model."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from evergrad._core.model import Model
+from evergrad._core.parameters import parameters
+
+
+def clip_and_update(
+    model: Model, optimiser: optax.GradientTransformation, state: Any, gradient: Model, *, clip: float | None = None
+) -> tuple[Model, Any]:
+    """The model and the optimiser's state after one update.
+
+    `gradient` is Model-shaped, as `eg.gradients` gives it. The norm of its recurrent part, the cell's, is first brought
+    down to `clip`; the readout's is left alone. `state` comes from `optimiser.init(eg.parameters(model))`.
+    """
+    gradient = gradient if clip is None else _clipped(gradient, clip)
+    # optimisers are other people's code, and not all of it bears JAX's strict modes
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        updates, state = optimiser.update(gradient, state, parameters(model))
+    return eqx.apply_updates(model, updates), state
+
+
+def _clipped(gradient: Model, clip: float) -> Model:
+    norm = optax.tree.norm(gradient.cell)
+    scale = jnp.minimum(1, clip / jnp.maximum(norm, clip))
+    return eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))

@@ -1,0 +1,62 @@
+"""What an estimator is."""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+
+from evergrad._cells.base import Cell
+from evergrad._core.checks import whole_number
+from evergrad._core.influence import Influence
+from evergrad._pasts.base import Past
+
+RANKS = tuple(2**i for i in reversed(range(10)))  # that the planner tries, the largest first
+WINDOWS = (64, 32, 16, 8, 4, 0)
+
+
+class Estimator(eqx.Module):
+    """A way to have gradients: a past, which is remembered exactly, in front of an influence of everything older.
+
+    A subclass has its settings for fields and says which two things they make. `recommended` is what the planner says when
+    it recommends one.
+    """
+
+    recommended: ClassVar[str] = "it fits."
+
+    @classmethod
+    def choices(cls, cell: Cell) -> "list[Estimator]":
+        """What the planner chooses from where there is a budget, the most wanted first."""
+        return cls.usual(cell)
+
+    @classmethod
+    def usual(cls, cell: Cell) -> "list[Estimator]":
+        """The same without a budget: the first that the cell can be used with is taken."""
+        return [cls()]
+
+    @property
+    @abc.abstractmethod
+    def past(self) -> Past:
+        """What is remembered of the newest steps, and how a gradient is carried back through it."""
+
+    @property
+    @abc.abstractmethod
+    def influence(self) -> Influence:
+        """The approximation of what is older."""
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the gradient is right in the mean, whatever the cell; the tests hold it to this."""
+        return self.past.unbiased(self.influence)
+
+    def exact_for(self, cell: Cell) -> bool:
+        """Whether the gradient is exact on this cell, whatever its weights are; the tests hold it to this too."""
+        whole = getattr(cell, "depth", None) != "layerwise"  # which leaves paths out
+        return whole and self.past.complete and self.influence.exact_for(cell)
+
+    def check(self, cell: Cell) -> None:
+        """Refuses a cell that this estimator cannot be used with, or a setting that is no use with that cell."""
+        self.influence.check(cell, repr(self))
+
+
+def check_window(window: Any, call: str) -> None:
+    whole_number(window, 0, call, "window", "the number of newest steps that are kept as they are (0: none)")

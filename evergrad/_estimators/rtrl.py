@@ -1,0 +1,110 @@
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from evergrad._cells.base import Cell, KroneckerCell
+from evergrad._core import across
+from evergrad._core.blocks import added, all_rows, block, first_of, reached, size_of, with_zeros
+from evergrad._core.checks import refuse_unless
+from evergrad._core.costs import Cost
+from evergrad._core.influence import Influence, check_split
+from evergrad._core.maps import rows_of
+from evergrad._core.parameters import parameters
+from evergrad._estimators.base import WINDOWS, Estimator, check_window
+from evergrad._pasts.window import Window
+
+
+class RTRL(Estimator):
+    """Real-time recurrent learning: G itself, so the gradient is exact. Works on any differentiable cell.
+
+    Memory n³ a stream; time n⁴ a step, or n³ with `window=n` (Schmidhuber's hybrid): a window of k steps is folded
+    with k products of n³ and one of n⁴. Reference: Williams & Zipser 1989; Schmidhuber 1992.
+    """
+
+    window: int = eqx.field(static=True)
+    recommended: ClassVar[str] = "it is exact, and it fits."
+
+    @classmethod
+    def choices(cls, cell):
+        return [cls(window=k) for k in sorted({*WINDOWS, cell.units}, reverse=True)]
+
+    @classmethod
+    def usual(cls, cell):
+        return [cls(window=cell.units)]
+
+    def __init__(self, *, window: int = 0):
+        check_window(window, f"RTRL(window={window})")
+        self.window = window
+
+    @property
+    def past(self):
+        return Window(self.window)
+
+    @property
+    def influence(self):
+        return Whole()
+
+
+class Whole(Influence):
+    """G itself, the rows of the state that each parameter can reach."""
+
+    unbiased: ClassVar[bool] = True
+
+    def exact_for(self, cell):
+        return True
+
+    def init(self, cell):
+        """For every parameter the rows of the state that it can reach; None for one that a step does not look at."""
+        zeros = lambda a, rows: None if rows is None else jnp.zeros((len(rows), *a.shape), a.dtype)  # noqa: E731
+        return jax.tree.map(zeros, parameters(cell), reached(cell))
+
+    def absorb(self, carried, cells, memories, key):
+        found, cell = block(cells, memories), first_of(cells)
+        carry = lambda a, new, rows: found.carry(a, rows) + new  # noqa: E731
+        return jax.tree.map(carry, carried, _own(cell, carried, added(cell, found)), reached(cell))
+
+    def cost(self, sizes, block):
+        m, all_, k = sizes.m, sizes.m * sizes.parameters, max(block, 1)
+        pulled = m * sizes.pull if block or sizes.dense else 0
+        products = pulled + (all_ * m / k if block else sizes.apply * sizes.parameters)
+        return Cost(products, all_ if block else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
+
+    def contract(self, carried, cell, delta):
+        through = lambda a, rows: jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)  # noqa: E731
+        return with_zeros(cell, _whole(cell, jax.tree.map(through, carried, reached(cell))))
+
+    def split(self, cell, parts):
+        """G along an axis of the parameters: H G stays on a device."""
+        if isinstance(cell, KroneckerCell):
+            check_split(cell.weight.shape[1], parts, f"the {cell.weight.shape[1]} columns of W")
+        axes = _cut(cell, parts)
+        refuse_unless(
+            max(jax.tree.leaves(axes)) >= 0,
+            f'`Learner.init(shard="influence")`: no parameter of {type(cell).__name__} has an axis that can be cut into '
+            f"{parts} equal parts: use another number of devices.",
+        )
+        return jax.tree.map(lambda axis: axis + 1 if axis >= 0 else -1, axes)
+
+    def materialise(self, carried, cell):
+        m = size_of(cell)
+        return with_zeros(cell, jax.tree.map(lambda a, rows: all_rows(a, rows, m), carried, reached(cell)), m)
+
+
+def _cut(cell: Cell, parts: int) -> Cell:
+    """The axis of every parameter that G is cut along: the last one with equal parts, −1 for a parameter without one."""
+    last = lambda a: max((i for i, n in enumerate(a.shape) if n % parts == 0), default=-1)  # noqa: E731
+    return jax.tree.map(lambda a, rows: None if rows is None else last(a), parameters(cell), reached(cell))
+
+
+def _own(cell: Cell, carried: Cell, fresh: Cell) -> Cell:
+    """This device's share of what is new, where it is not that already."""
+    axes = _cut(cell, across.parts(across.INFLUENCE))
+    own = lambda a, new, axis: new if new.shape == a.shape else across.own(new, axis + 1)  # noqa: E731
+    return jax.tree.map(own, carried, fresh, axes)
+
+
+def _whole(cell: Cell, gradient: Cell) -> Cell:
+    axes = _cut(cell, across.parts(across.INFLUENCE))
+    return jax.tree.map(lambda a, axis: a if axis < 0 else across.whole(a, axis), gradient, axes)

@@ -1,0 +1,12 @@
+"""Trained models out to, and in from, ONNX and PyTorch's layout. Needs `pip install evergrad[export]`."""
+
+from evergrad._export.onnx_file import export_onnx as export_onnx, import_onnx as import_onnx
+from evergrad._export.safetensors_file import (
+    export_safetensors as export_safetensors,
+    import_safetensors as import_safetensors,
+)
+
+
+def read_model(file, readout=None):
+    """The model in an .onnx or .safetensors file, by the ending of its name."""
+    return (import_onnx if file.suffix == ".onnx" else import_safetensors)(file, readout=readout)

@@ -1,0 +1,87 @@
+"""The newest steps and no others: truncated backpropagation through time."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from evergrad._cells.base import Cell
+from evergrad._core.costs import Cost
+from evergrad._pasts import slots
+from evergrad._pasts.base import Seen, Track
+from evergrad._pasts.newest import Newest
+
+
+class Waiting(eqx.Module):
+    """The gradients that do not go through h, summed since the last update."""
+
+    phase: Int[Array, ""]  # steps taken since then; negative as long as none of them had a target
+    readout: Any
+    output: Any  # of the cell's weights through its output, where it has some
+
+
+class Chunks(Newest):
+    """Every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps before
+    now, with the weights as they are now.
+    """
+
+    horizon: int = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
+    complete: ClassVar[bool] = False
+
+    def start(self, influence, cell, waiting, batch):
+        track = slots.empty(cell, 2 * self.horizon - 1, batch, deltas=self.stride > 1)
+        return track if self.stride == 1 else with_waiting(track, nothing_waits(waiting))
+
+    def wait(self, track, seen):
+        noted = eqx.tree_at(lambda t: t.deltas, track, track.deltas.at[track.count - 1].set(seen.delta))
+        return with_waiting(noted, added(track.waiting, seen))
+
+    def due(self, track):
+        return False if self.stride == 1 else jnp.abs(track.waiting.phase) == self.stride
+
+    def waited(self, track):
+        seen = Seen(track.deltas[track.count - 1], track.waiting.output, track.waiting.readout, track.waiting.phase > 0)
+        return seen, self.begun_anew(track)
+
+    def begun_anew(self, track):
+        return track if self.stride == 1 else with_waiting(track, jax.tree.map(jnp.zeros_like, track.waiting))
+
+    def gradient(self, influence, cell, track, hidden, seen, keys):
+        return self.back(cell, track, seen.delta)[1], track
+
+    def back(self, cell: Cell, track: Track, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
+        """What is left of δ, and of all that waited, before the horizon, and its gradient."""
+        noted = None if track.deltas is None else self._noted(track)
+        return slots.carried_back(cell, track, delta, jnp.minimum(track.count, self.horizon), arriving=noted)
+
+    def _noted(self, track):
+        """δ with dL/dh of a step that waited added where it arrives at it."""
+
+        def arriving(i, delta):
+            own = track.deltas[track.count - 1 - i]
+            return delta + jnp.where((i > 0) & (i < self.stride), own, 0)
+
+        return arriving
+
+    def cost(self, cell):
+        back = self.horizon / self.stride
+        return slots.cost(cell, 2 * self.horizon - 1, self.horizon, back, self.stride) + Cost(calls=18 * back)
+
+
+def nothing_waits(form: Any) -> Waiting:
+    readout, output = jax.tree.map(jnp.zeros_like, form)
+    return Waiting(jnp.zeros((), jnp.int32), readout, output)
+
+
+def added(waiting: Waiting, seen: Seen) -> Waiting:
+    """One step more."""
+    sums = jax.tree.map(jnp.add, (waiting.readout, waiting.output), (seen.readout, seen.in_output))
+    steps = jnp.abs(waiting.phase) + 1
+    return Waiting(jnp.where((waiting.phase > 0) | seen.target, steps, -steps), *sums)
+
+
+def with_waiting(track: Track, waiting: Any) -> Track:
+    return eqx.tree_at(lambda t: t.waiting, track, waiting, is_leaf=lambda leaf: leaf is None)

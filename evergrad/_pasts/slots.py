@@ -1,0 +1,137 @@
+"""Remembered steps in slots, the oldest first, and δ carried back through them: what all pasts that remember have in common."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evergrad._cells.base import Cell, KroneckerCell
+from evergrad._core.costs import Cost, sizes_of
+from evergrad._core.linearize import (
+    KroneckerMemory,
+    Memory,
+    initial_state,
+    linearize,
+    pullback,
+    through_step,
+    transition,
+)
+from evergrad._core.parameters import parameters
+from evergrad._pasts.base import Track
+
+Changed = Callable[[Array, Float[Array, "B m"]], Float[Array, "B m"]]
+
+
+def empty(cell: Cell, slots: int, batch: int, *, deltas: bool = False, weights: bool = False) -> Track:
+    """Room for so many steps; for their dL/dh, and for the cell's weights at each of them, if these are asked for."""
+    state, x = initial_state(cell), jnp.zeros(cell.inputs, initial_state(cell).dtype)
+    _, memory = eqx.filter_eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
+    in_slots = lambda a, *lead: jnp.zeros((slots, *lead, *a.shape), a.dtype)  # noqa: E731
+    return Track(
+        carried=None,
+        memories=jax.tree.map(lambda a: in_slots(a, batch), memory),
+        weights=jax.tree.map(in_slots, parameters(cell)) if weights else None,
+        deltas=in_slots(state, batch) if deltas else None,
+        count=jnp.zeros((), jnp.int32),
+    )
+
+
+def count_of(track: Track) -> int:
+    return len(track.memories.alive)
+
+
+def put(cell: Cell, track: Track, memory: Memory) -> Track:
+    """One step more in the next slot."""
+    write = lambda slots, new: slots.at[track.count].set(new)  # noqa: E731
+    memories = jax.tree.map(write, track.memories, memory)
+    weights = None if track.weights is None else jax.tree.map(write, track.weights, parameters(cell))
+    changed = memories, weights, track.count + 1
+    return eqx.tree_at(lambda t: (t.memories, t.weights, t.count), track, changed, is_leaf=_is_none)
+
+
+def forget(track: Track, k: int) -> Track:
+    """The same without the oldest k steps."""
+    rolled = lambda a: jnp.roll(a, -k, axis=0)  # noqa: E731
+    changed = (
+        jax.tree.map(rolled, track.memories),
+        jax.tree.map(lambda a: a.at[: len(a) - k].set(a[k:]), track.weights),
+        None if track.deltas is None else rolled(track.deltas),
+        track.count - k,
+    )
+    return eqx.tree_at(lambda t: (t.memories, t.weights, t.deltas, t.count), track, changed, is_leaf=_is_none)
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
+def carried_back(
+    cell: Cell,
+    track: Track,
+    delta: Float[Array, "B m"],
+    reach: Array | int,
+    *,
+    arriving: Changed | None = None,
+    counted: Changed | None = None,
+    few: bool = False,
+) -> tuple[Float[Array, "B m"], Cell]:
+    """What is left of δ before the `reach`-th newest step, and Σ δ F over the steps that it passes.
+
+    `arriving(i, δ)` is what becomes of δ where it arrives at the step that lies i steps back, `counted(i, δ)` what of it
+    counts for that step's F. `few` says that far fewer steps are reached than there are slots.
+    """
+    back = _back_and_pulled if isinstance(track.memories, KroneckerMemory) and not few else _pulled_back
+    same = lambda i, delta: delta  # noqa: E731
+    return back(cell, track, delta, reach, arriving or same, counted or same)
+
+
+def _back_and_pulled(cell, track, delta, reach, arriving, counted):
+    """F of a Kronecker cell has no weights in it, and is zero in an unused slot: the sum is one product."""
+
+    def back(i, carry):
+        delta, deltas = carry
+        slot, then, memory = _remembered(cell, track, i)
+        delta = arriving(i, delta)
+        vecmat = jax.vmap(lambda memory, v: transition(then, memory).vecmat(v))
+        return vecmat(memory, delta), deltas.at[slot].set(counted(i, delta))
+
+    deltas = jnp.zeros((count_of(track), *delta.shape), delta.dtype)
+    left, deltas = jax.lax.fori_loop(0, reach, back, (delta, deltas))
+    return left, pullback(cell, track.memories, deltas)
+
+
+def _pulled_back(cell, track, delta, reach, arriving, counted):
+    """The same for any cell, step by step."""
+
+    def back(i, carry):
+        delta, total = carry
+        _, then, memory = _remembered(cell, track, i)
+        delta = arriving(i, delta)
+        left, found = through_step(then, memory, delta, counted(i, delta))
+        return left, jax.tree.map(jnp.add, total, found)
+
+    nothing = jax.tree.map(jnp.zeros_like, parameters(cell))
+    return jax.lax.fori_loop(0, reach, back, (delta, nothing))
+
+
+def _remembered(cell, track, i):
+    """The slot of the step that lies i steps back, the cell that it is carried back with, and its memory."""
+    slot = track.count - 1 - i
+    then = cell if track.weights is None else eqx.combine(jax.tree.map(lambda a: a[slot], track.weights), cell)
+    return slot, then, jax.tree.map(lambda a: a[slot], track.memories)
+
+
+def cost(cell: Cell, slots: int, period: int, back: float, stride: float = 1) -> Cost:
+    """Of remembering so many steps, moved once a period, and of carrying δ back through `back` of them a step."""
+    maps, rest = sizes_of(cell)
+    parameters = sum(each.parameters for each in (*maps, *rest))
+    if isinstance(cell, KroneckerCell):
+        (one,) = maps
+        remembered = slots * (one.p + one.q * one.m / one.n + one.m * one.m / one.n)
+        through = one.n * one.q
+    else:
+        remembered, through = slots * (initial_state(cell).size + cell.inputs), 2 * parameters
+    return Cost(slots * parameters / stride, back * through, 2 * remembered / period, 1.1 * remembered)

@@ -1,0 +1,273 @@
+"""The training loop: compiled steps in calls of about two seconds, and between them reports and checkpoints."""
+
+import dataclasses
+import math
+import signal
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evergrad._core import driver
+from evergrad._core.checks import DivergedError, refuse_unless
+from evergrad._core.placing import here, shardings
+from evergrad._core.sources import spread_axes
+from evergrad._training import divergence, standstill
+from evergrad._training.build import Job
+from evergrad._training.checkpoint import Checkpoints
+from evergrad._training.display import Display, memory_mib
+from evergrad._training.metrics import Metrics, Unwritten
+from evergrad._training.signals import Stop
+from evergrad._training.team import ALONE, Alone, Team
+
+_CALL = 2.0  # seconds that a call should take: so long a signal may have to wait
+_TRIAL = 16  # steps of the first call that is timed
+_LOSSES = 1 << 22  # that a call gives back at most
+
+
+@dataclasses.dataclass
+class Progress:
+    """All that changes in a run. `back` is state and position at the last report, without the influence."""
+
+    state: Any
+    position: Any
+    back: Any
+    step: int = 0
+    loss_sum: float = 0.0  # over the steps since the last report
+    loss_steps: int = 0
+    influence_resets: int = 0
+    reset_here: bool = False  # the influence was reset since the last report
+
+    def arrays(self) -> dict[str, Any]:
+        return {"state": self.state, "position": self.position, "back": self.back}
+
+    def notes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _NOTES}
+
+
+_NOTES = {"step": int, "loss_sum": float, "loss_steps": int, "influence_resets": int, "reset_here": bool}
+
+
+def check_notes(step: int, notes: dict[str, Any]) -> None:
+    """Refuses notes that no `Progress` at this step has written."""
+    kinds = {name: type(value) for name, value in notes.items()}
+    refuse_unless(kinds == _NOTES and notes["step"] == step, "its notes are damaged.")
+
+
+def begin(job: Job) -> Progress:
+    state, position = job.start()
+    return Progress(state, position, _kept(state, position))
+
+
+def most_steps(batch: int, wanted: int) -> int:
+    """Of one call, so that its losses take little memory however many are wanted."""
+    return min(wanted, max(1, _LOSSES // batch))
+
+
+def form(job: Job) -> dict[str, Any]:
+    """The shapes of what a checkpoint holds, and where its arrays belong."""
+    shapes = eqx.filter_eval_shape(lambda: begin(dataclasses.replace(job, mesh=None)).arrays())
+    if job.mesh is None:
+        return shapes
+    axes = lambda state: driver.axes(state, job.learner.estimator, job.mesh)  # noqa: E731
+    _, position = spread_axes(job.source, shapes["position"], job.mesh)
+    slim, _ = shapes["back"]
+    places = {"state": axes(shapes["state"]), "position": position, "back": (axes(slim), position)}
+    placed = lambda a, place: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)  # noqa: E731
+    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    return eqx.combine(jax.tree.map(placed, arrays, shardings(places, job.mesh)), rest)
+
+
+def _kept(state, position):
+    """Copies, since the loop gives its memory away."""
+    slim = eqx.tree_at(lambda s: s.track, state, None)
+    return jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (slim, position))
+
+
+class Pace:
+    """How many steps a call should take. The clock may decide, since cutting a run differently changes none of it."""
+
+    def __init__(self):
+        self.steps_per_second = 0.0
+        self.length = 1  # the first call compiles, and says nothing of the speed
+
+    def took(self, steps: int, seconds: float) -> None:
+        if self.length == 1 and not self.steps_per_second:
+            self.length = _TRIAL
+            self.steps_per_second = 1 / seconds
+        else:
+            self.steps_per_second = steps / seconds
+            self.length = max(1, int(_CALL * steps / seconds))
+
+
+class Loop:
+    """All processes of a team go through it in step; what depends on a clock or a signal is agreed on first."""
+
+    def __init__(
+        self,
+        job: Job,
+        progress: Progress,
+        checkpoints: Checkpoints,
+        metrics: Metrics | Unwritten,
+        display: Display,
+        stop: Stop,
+        team: Alone | Team = ALONE,
+    ):
+        self.job, self.progress, self.checkpoints = job, progress, checkpoints
+        self.metrics, self.display, self.stop, self.team = metrics, display, stop, team
+        self._pace = Pace()
+        # the same for all calls of a run, also when it is resumed with other steps
+        self._room = most_steps(job.settings.batch, job.settings.report)
+        self._saved, self._saved_at = progress.step, time.monotonic()
+        self._reported_at, self._reported_step = time.monotonic(), progress.step
+        self._suspect = False  # the last call's loss was explosive: no state to keep
+
+    def run(self) -> None:
+        """Until the last step, or until a signal asks to stop. There is a checkpoint of where it ends."""
+        settings, now = self.job.settings, self.progress
+        self.display.start(now.step, settings.steps)
+        try:
+            while now.step < settings.steps and not self._stopped():
+                self._advance()
+                if self.team.from_first(self._checkpoint_due()) and not self._suspect:
+                    self._save()
+            self._save()
+            self.checkpoints.wait()
+        finally:
+            self.display.stop()
+
+    def _stopped(self):
+        """Whether a signal has asked any process to stop, or nobody reads what it shows any more."""
+        asked = self.stop.signal or self.display.unread
+        signals = [each for each in self.team.gather(asked) if each is not None]
+        self.stop.signal = signal.Signals(signals[0]) if signals else None
+        return bool(signals)
+
+    def _advance(self):
+        """One call, and the report if one is due."""
+        now, settings = self.progress, self.job.settings
+        try:
+            self._call(min(self.team.from_first(self._pace.length), self._room, self._until_something()))
+            if now.step % settings.report == 0 or now.step == settings.steps:
+                self._report()
+        except DivergedError as error:
+            self._recover(error)
+
+    def _until_something(self):
+        """Steps to the next report or checkpoint, or to the end."""
+        step, settings = self.progress.step, self.job.settings
+        intervals = [each for each in (settings.report, settings.checkpoint_every) if each is not None]
+        return min(settings.steps - step, *(each - step % each for each in intervals))
+
+    def _call(self, steps):
+        now, job = self.progress, self.job
+        started = time.monotonic()
+        now.state, now.position, losses = job.learner.follow(
+            now.state, job.source, now.position, steps, room=self._room
+        )
+        self._pace.took(steps, time.monotonic() - started)
+        total = float(np.asarray(losses, np.float64).mean(axis=1).sum())
+        now.step += steps
+        now.loss_sum += total
+        now.loss_steps += steps
+        self._suspect = job.task.scale * total / steps > job.task.explosive
+        loss = job.task.figures(now.position, now.loss_sum / now.loss_steps, now.loss_steps)["loss"]
+        self.display.moved(now.step, self._pace.steps_per_second, loss, self.metrics.last)
+
+    def _report(self):
+        now, task = self.progress, self.job.task
+        figures = task.figures(now.position, now.loss_sum / now.loss_steps, now.loss_steps)
+        if figures["loss"] is not None and figures["loss"] > task.explosive:
+            raise DivergedError(f"the loss exploded to {figures['loss']:.3g} {task.unit}", now.state, None)
+        norm = divergence.influence_norm(now.state)
+        row = {"step": now.step, **figures, **self._validated()}
+        bad = [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
+        if bad:
+            raise DivergedError(f"{bad[0]} became {row[bad[0]]}", now.state, None)
+        row |= {"influence_norm": norm, "influence_resets": now.influence_resets}
+        speed, last = self._speed(), self.metrics.last
+        self.metrics.report(row, speed)
+        self.display.report(row, speed)
+        if standstill.is_due(now.step, last["step"] if last else 0):
+            self._warn(row)
+        now.position = task.reported(now.position)
+        now.loss_sum, now.loss_steps, now.reset_here = 0.0, 0, False
+        now.back = _kept(now.state, now.position)
+
+    def _warn(self, row):
+        said = standstill.warning(self.job.task, self.job.settings, row)
+        if said is not None:
+            self.display.say(said)
+
+    def _speed(self):
+        """Since the last report of this process."""
+        now, step = time.monotonic(), self.progress.step
+        seconds, steps = now - self._reported_at, step - self._reported_step
+        self._reported_at, self._reported_step = now, step
+        return {"seconds": seconds, "steps_per_second": steps / seconds, "memory_mib": memory_mib()}
+
+    def _validated(self):
+        """Fresh figures at the first report, at every multiple of `valid_every` and at the end; else the last ones."""
+        settings, step, last = self.job.settings, self.progress.step, self.metrics.last
+        every = settings.valid_every
+        if every is None:
+            return {}
+        if last is None or step == settings.steps or step // every > (step - settings.report) // every:
+            model = self.progress.state.model
+            return self.job.task.validate(model if self.job.mesh is None else here(model))
+        return {name: last[name] for name in last if name.startswith("valid_")}
+
+    def _checkpoint_due(self):
+        settings, step = self.job.settings, self.progress.step
+        every = settings.checkpoint_every
+        by_steps = every is not None and step // every > self._saved // every
+        return by_steps or time.monotonic() - self._saved_at >= settings.checkpoint_seconds
+
+    def _save(self):
+        step = self.progress.step
+        if step == 0 or step in self.checkpoints.steps():
+            return
+        self.metrics.make_durable()
+        self.checkpoints.save(step, self.progress.arrays(), self.progress.notes())
+        self._saved, self._saved_at = step, time.monotonic()
+
+    def _recover(self, error):
+        """Goes back to the last report with zero influence, if that was asked for and has not just been tried."""
+        now, learner = self.progress, self.job.learner
+        what, step = _what_happened(error)
+        if self.job.settings.on_divergence == "stop" or now.reset_here:
+            self.checkpoints.wait()
+            raise divergence.Diverged(self._why(what, step, error.state)) from None
+        slim, now.position = now.back
+        now.state = divergence.without_influence(learner, slim)
+        now.step = int(now.state.time)
+        now.loss_sum, now.loss_steps, now.reset_here = 0.0, 0, True
+        now.influence_resets += 1
+        now.back = _kept(now.state, now.position)
+        self._suspect = False
+        again = f"on from step {now.step:,} with zero influence (reset number {now.influence_resets})"
+        self.display.say(f"{what} at step {step:,}: {again}")
+
+    def _why(self, what, step, state):
+        now, learner = self.progress, self.job.learner
+        _, position = now.back
+        norms = {
+            "influence": divergence.influence_norm(state),
+            "gradient": divergence.gradient_norm(learner, state, self.job.source, position),
+        }
+        again = ", again, with the influence just reset," if now.reset_here else ""
+        return divergence.explanation(learner, step, what + again, norms, self.job.settings)
+
+
+def _what_happened(error):
+    """In words, and at which step."""
+    time = int(error.state.time)
+    if error.losses is None:
+        return str(error), time
+    bad = ~np.isfinite(error.losses).all(axis=1)
+    if not bad.any():
+        return "the weights became non-finite", time - 1
+    return "the loss became non-finite", time - len(bad) + int(bad.argmax())

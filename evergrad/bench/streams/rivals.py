@@ -1,0 +1,80 @@
+"""What the stream learners are compared with, all as objects with `predict_one` and `learn_one`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from river import linear_model, preprocessing, time_series
+
+import evergrad as eg
+from evergrad.bench.streams.sets import Stream
+from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor
+
+WINDOW = 16
+OURS = "evergrad OK"
+TRUNCATED = "evergrad TBPTT, same window"
+
+
+class Persistence:
+    """The last target that is known; None before the first."""
+
+    def __init__(self, first: Any):
+        self.last = first
+
+    def predict_one(self, x):
+        return self.last
+
+    def learn_one(self, x, y):
+        self.last = y
+
+
+class Forecast:
+    """A river forecaster of the feature that the target is a later value of."""
+
+    def __init__(self, model: time_series.base.Forecaster, own: str, horizon: int):
+        self.model, self.own, self.horizon = model, own, horizon
+
+    def predict_one(self, x):
+        self.model.learn_one(x[self.own])
+        try:
+            return self.model.forecast(self.horizon)[-1]
+        except (TypeError, ValueError, IndexError):  # Holt-Winters has no level before its first season is over
+            return x[self.own]
+
+    def learn_one(self, x, y):
+        """Its targets are features that come later."""
+
+
+def ours(stream: Stream, seed: int, estimator: eg.Estimator | None = None, **settings: Any) -> Any:
+    kind = OnlineRNNClassifier if stream.classes else OnlineRNNRegressor
+    return kind(seed=seed, estimator=estimator, **settings)
+
+
+def seeded(stream: Stream) -> dict[str, Callable[[int], Any]]:
+    """Models that draw random numbers."""
+    return {
+        OURS: lambda seed: ours(stream, seed),
+        TRUNCATED: lambda seed: ours(stream, seed, eg.TBPTT(horizon=WINDOW, stride=1)),
+    }
+
+
+def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
+    """Models that do not."""
+    scaler, target_scaler = preprocessing.StandardScaler, preprocessing.TargetStandardScaler
+    if stream.classes:
+        return {
+            "persistence": lambda: Persistence(stream.targets[0]),
+            "river linear": lambda: scaler() | linear_model.LogisticRegression(),
+        }
+    alone = {"units": 1, "learning_rate": 1e-12}  # the network's part stays at nothing
+    found = {
+        "persistence": lambda: Persistence(0.0),
+        "river linear": lambda: target_scaler(regressor=scaler() | linear_model.LinearRegression()),
+        "evergrad, linear part alone": lambda: ours(stream, 0, eg.TBPTT(horizon=1, stride=1), **alone),
+    }
+    if stream.own is not None:
+        horizon = max(stream.delay, 1)
+        linear = lambda: scaler() | linear_model.LinearRegression()  # noqa: E731
+        arima = lambda: time_series.SNARIMAX(p=8, d=1, q=0, regressor=linear())  # noqa: E731
+        found["river SNARIMAX(8, 1, 0)"] = lambda: Forecast(arima(), stream.own, horizon)
+        found["river Holt-Winters"] = lambda: Forecast(time_series.HoltWinters(0.9, 0.1), stream.own, horizon)
+    return found

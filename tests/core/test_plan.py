@@ -1,0 +1,121 @@
+"""The planner against the compiler, and against the clock."""
+
+import dataclasses
+import itertools
+import json
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+import evergrad as eg
+from evergrad._cli import app
+from evergrad._core.planner import Rates, measured_rates, predict
+from evergrad.bench.growth import program_bytes
+from evergrad.bench.settings import COPY, Setting
+from evergrad.bench.timing import medians, training
+from tests.helpers import crossed
+from tests.training_helpers import as_on_the_command_line, succeed  # noqa: F401
+
+LSTM = Setting("lstm", units=48, batch=8, rank=4, symbols=6, cell="LSTM")
+MANY = [
+    eg.RTRL(),
+    eg.KF(copies=8, window=16),
+    eg.KTP(rank=16),
+    eg.UORO(window=16),
+    eg.TBPTT(horizon=25, stride=25),
+    eg.OK(rank=8, window=16),
+    eg.OK(rank=8, window=0),
+]
+RATES = Rates(products=5e10, thin=2e10, touched=1e10, operation=1e-6)
+
+
+def predicted(setting, estimator, rates=RATES):
+    cell = setting.learner(estimator).model.cell
+    return predict(cell, estimator, batch=setting.batch, outputs=setting.symbols, rates=rates)
+
+
+@pytest.mark.parametrize("estimator", crossed(MANY, lambda estimator: estimator == eg.OK(rank=8, window=16), repr))
+def test_memory_is_that_of_the_compiled_program(estimator):
+    ratio = predicted(LSTM, estimator).bytes / program_bytes(LSTM, estimator)
+    assert 1 / 1.3 < ratio < 1.3
+
+
+def test_memory_at_the_papers_size():
+    estimator = eg.OK(rank=16, window=16)
+    assert 1 / 1.3 < predicted(COPY, estimator).bytes / program_bytes(COPY, estimator) < 1.3
+
+
+@pytest.mark.slow
+def test_times_are_those_measured():
+    settings = (COPY, dataclasses.replace(LSTM, units=64))
+    rates = measured_rates()
+    for setting in settings:
+        guess = {repr(e): predicted(setting, e, rates).seconds for e in MANY}
+        steps = {repr(e): 4 if isinstance(e, eg.RTRL) else 64 for e in MANY}
+        times = medians({repr(e): training(setting, e, steps[repr(e)]) for e in MANY}, rounds=5)
+        for name, seconds in times.items():
+            assert 0.5 < guess[name] / seconds < 2, (setting, name, guess[name], seconds)
+        for a, b in itertools.combinations(times, 2):
+            if times[a] > 2 * times[b]:
+                assert guess[a] > guess[b], (setting, a, b)
+
+
+@pytest.mark.slow
+def test_budgets_are_kept_and_more_room_is_used():
+    cell = eg.RHN(inputs=50, units=256, key=jax.random.key(0))
+    small, large = (eg.plan(cell, batch=32, memory=memory, rates=RATES) for memory in (0.2e9, 8e9))
+    assert all(option.bytes <= 0.2e9 for option in small.options if option.fits)
+    rank = lambda plan: next(o.estimator.rank for o in plan.options if isinstance(o.estimator, eg.OK))  # noqa: E731
+    assert rank(large) > rank(small)
+    assert isinstance(small.recommended.estimator, eg.OK)
+    slow = eg.plan(cell, batch=32, seconds=2e-3, rates=RATES)
+    assert all(option.seconds <= 2e-3 for option in slow.options if option.fits)
+    assert not isinstance(slow.recommended.estimator, eg.OK)
+
+
+def test_what_is_exact_is_recommended_where_it_fits_and_nothing_where_nothing_does():
+    cell = eg.GRU(inputs=3, units=8, key=jax.random.key(0))
+    assert isinstance(eg.plan(cell, batch=1, memory=1e9, rates=RATES).recommended.estimator, eg.RTRL)
+    nothing = eg.plan(cell, batch=1, memory=10, rates=RATES)
+    assert nothing.recommended is None
+    assert "nothing fits" in nothing.why
+    with pytest.raises(eg.InputError, match="above 0"):
+        eg.plan(cell, batch=1, memory=-1, rates=RATES)
+
+
+def test_a_cell_too_small_for_the_usual_ranks_is_given_smaller_ones():
+    found = eg.plan(eg.RNN(inputs=1, units=4, key=jax.random.key(0)), batch=1, rates=RATES)
+    assert {type(o.estimator): getattr(o.estimator, "rank", None) for o in found.options} == {
+        **dict.fromkeys((eg.RTRL, eg.KF, eg.UORO, eg.TBPTT)),
+        eg.OK: 4,
+        eg.KTP: 4,
+    }
+
+
+def test_the_command(tmp_path):
+    given = ("plan", "--cell", "lstm", "--units", 32, "--inputs", 8, "--batch", 4)
+    shown = succeed(*given, "--memory", "1GB", "--json", tmp_path / "plan.json")
+    document = json.loads((tmp_path / "plan.json").read_text())
+    assert document["recommended"] in shown
+    assert {row["bias"] for row in document["options"]} == {"none", "unbiased", "biased"}
+    for wrong, said in {
+        ("--memory", "8 apples"): "such as 8GB",
+        ("--time-per-step", "fast"): "such as 5ms",
+        ("--memory", "10B"): "nothing fits",
+        ("--units", "1000000000"): "more than 1,000,000 cannot be planned for",
+        ("--units", "100000"): "weights a gate cannot be planned for",
+        ("--outputs", "0"): "whole number >= 1",
+        ("--cell", "lsmt"): 'Did you mean "lstm"',
+    }.items():
+        done = CliRunner().invoke(app, [*map(str, given), *wrong])
+        assert (done.exit_code, said in done.stderr) == (2, True), done.output
+
+
+def test_the_command_makes_no_network(monkeypatch):
+    cells, plan = [], eg.plan
+    monkeypatch.setattr("evergrad._core.planner.measured_rates", lambda: RATES)
+    monkeypatch.setattr(eg, "plan", lambda cell, **options: cells.append(cell) or plan(cell, **options))
+    done = CliRunner().invoke(app, ["plan", "--units", "8"])
+    assert done.exit_code == 0, done.output
+    assert [isinstance(cell.weight, jax.core.Tracer) for cell in cells] == [True]
