@@ -33,6 +33,8 @@ from evergrad._core.readouts import Linear, Readout, Softmax
 from evergrad._core.rls import RLS
 from evergrad._core.update import clip_and_update
 from evergrad._estimators import (
+    ARTBP,
+    DNI,
     KF,
     KTP,
     OK,
@@ -43,11 +45,16 @@ from evergrad._estimators import (
     EProp,
     Estimator,
     Fixed,
+    KeRNL,
     Local,
+    ReverseKF,
+    SnAp,
     SnAp1,
 )
 
 __all__ = [
+    "ARTBP",
+    "DNI",
     "ELSTM",
     "GRU",
     "KF",
@@ -73,6 +80,7 @@ __all__ = [
     "Frozen",
     "IndRNN",
     "InputError",
+    "KeRNL",
     "KroneckerCell",
     "Leaky",
     "Learner",
@@ -84,6 +92,8 @@ __all__ = [
     "Output",
     "Plan",
     "Readout",
+    "ReverseKF",
+    "SnAp",
     "SnAp1",
     "Softmax",
     "Stack",

@@ -55,6 +55,9 @@ PARAMETERS: dict[str, Parameter] = {
     "copies": Parameter(int, "Estimates that are averaged", at_least=1),
     "diagonal_rank": Parameter(int, "Rank that D is reduced to", at_least=1, otherwise="not reduced"),
     "horizon": Parameter(int, "Steps a gradient reaches back", at_least=1),
+    "mean": Parameter(int, "Steps a gradient reaches back in the mean", at_least=2),
+    "cap": Parameter(int, "Steps a gradient reaches back at most", at_least=1),
+    "order": Parameter(int, "Hops between units that are followed", at_least=1),
     "stride": Parameter(int, "Steps from update to update", at_least=1, otherwise="the horizon"),
 }
 
@@ -88,6 +91,11 @@ ESTIMATORS: dict[str, Entry] = {
     "fixed": Entry("evergrad:Fixed"),
     "local": Entry("evergrad:Local", ("scope", "window")),
     "tbptt": Entry("evergrad:TBPTT", ("horizon", "stride")),
+    "reverse-kf": Entry("evergrad:ReverseKF", ("copies", "window")),
+    "snap": Entry("evergrad:SnAp", ("order", "window")),
+    "artbp": Entry("evergrad:ARTBP", ("mean", "cap")),
+    "dni": Entry("evergrad:DNI", ("window",)),
+    "kernl": Entry("evergrad:KeRNL", ("window",)),
 }
 
 # of (units, outputs), by what they predict

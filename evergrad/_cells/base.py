@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from evergrad._cells.initial import initial_gates
-from evergrad._core.checks import require_key, whole_number
+from evergrad._core.checks import refuse_unless, require_key, whole_number
 
 _PARTS = ("x", "h", "1")  # of ĥ
 
@@ -66,6 +66,9 @@ class KroneckerCell(Cell):
     The first state variable is h, which the gates and the readout see. `gates` names the parts of ĥ that
     each gate sees ("x", "h", "1"); `states` counts the state variables of a unit. `roles` says what each gate is for
     ("keep", "write", "candidate", "other"), for the ways to start that are about that (`evergrad/_cells/initial.py`).
+
+    `mask=` makes W sparse for good: which weights exist, a bool array of W's shape, or the share of those from x and h
+    that do, which are then drawn (biases always exist). It changes nothing of how large the weights start.
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1",)
@@ -75,14 +78,24 @@ class KroneckerCell(Cell):
     inputs: int = eqx.field(static=True)
     units: int = eqx.field(static=True)
     weight: Float[Array, "p gn"]
+    drawn: bytes | None = eqx.field(static=True, default=None, repr=False)  # the mask given at birth
 
-    def __init__(self, inputs: int, units: int, *, key: jax.Array | None = None, initial: str = "fan_in"):
+    def __init__(
+        self,
+        inputs: int,
+        units: int,
+        *,
+        key: jax.Array | None = None,
+        initial: str = "fan_in",
+        mask: Any = None,
+    ):
         call = f"{type(self).__name__}(inputs={inputs}, units={units})"
         whole_number(inputs, 1, call, "inputs", "the number of symbols or of entries of x")
         whole_number(units, 1, call, "units", "the size of the hidden state")
         self.inputs, self.units = inputs, units
         shape = self.weight_shape(inputs, units)
         key, name = require_key(key, call), type(self).__name__
+        self.drawn = None if mask is None else drawn_mask(mask, shape, call, key).tobytes()
         weight = initial_gates(initial, shape, units, self.roles, cell=name, key=key)
         self.weight = jnp.where(self.mask, weight, 0) if self.is_masked else weight
 
@@ -97,15 +110,16 @@ class KroneckerCell(Cell):
 
     @property
     def is_masked(self) -> bool:
-        """Whether there is a gate that does not see all of ĥ."""
-        return any(part not in gate for gate in self.gates for part in _PARTS)
+        """Whether there are weights that do not exist: of a gate that does not see all of ĥ, or of sparse weights."""
+        return self.drawn is not None or any(part not in gate for gate in self.gates for part in _PARTS)
 
     @property
     def mask(self) -> Bool[np.ndarray, "p gn"]:
-        """Which weights exist: a gate has none for the parts of ĥ that it does not see."""
+        """Which weights exist: a gate has none for the parts of ĥ that it does not see, and sparse weights lack some more."""
         parts = np.repeat(_PARTS, [self.inputs, self.units, 1])
         sees = np.array([[part in gate for gate in self.gates] for part in parts])
-        return np.repeat(sees, self.units, axis=1)
+        seen = np.repeat(sees, self.units, axis=1)
+        return seen if self.drawn is None else seen & np.frombuffer(self.drawn, bool).reshape(seen.shape)
 
     @property
     def effective_weight(self) -> Float[Array, "p gn"]:
@@ -132,3 +146,21 @@ class KroneckerCell(Cell):
 
     def output(self, state: Float[Array, "s n"]) -> Float[Array, " n"]:
         return state[0]
+
+
+def drawn_mask(mask: Any, shape: tuple[int, int], call: str, key: jax.Array) -> Bool[np.ndarray, "p gn"]:
+    """The mask that is meant by an array, or by the share of the weights that exist."""
+    if isinstance(mask, float | int) and not isinstance(mask, bool):
+        refuse_unless(
+            0 < mask <= 1, f"`{call}`: mask={mask} is the share of the weights that exist, above 0 and at most 1."
+        )
+        drawn = np.asarray(jax.random.uniform(jax.random.fold_in(key, 1), shape)) < mask
+        drawn[-1] = True
+        return drawn
+    mask = np.asarray(mask)
+    refuse_unless(
+        mask.shape == shape and mask.dtype == bool,
+        f"`{call}`: mask has shape {list(mask.shape)} of {mask.dtype}, but W has {list(shape)} weights, each of which exists or "
+        "does not: give a bool array of that shape, or the share that exists.",
+    )
+    return mask

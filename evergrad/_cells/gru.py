@@ -22,8 +22,8 @@ class GRU(KroneckerCell, metaclass=ByForm):
     gates: ClassVar[tuple[str, ...]] = ("xh1", "xh1", "x1", "h1")  # r, z, candidate of x, candidate of h
     roles: ClassVar[tuple[str, ...]] = (OTHER, KEEP, CANDIDATE, CANDIDATE)
 
-    def __init__(self, inputs, units, *, key=None, initial="fan_in", reset="after"):
-        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial)
+    def __init__(self, inputs, units, *, key=None, initial="fan_in", mask=None, reset="after"):
+        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial, mask=mask)
 
     @staticmethod
     def form(options: dict[str, Any]) -> type[Cell] | None:

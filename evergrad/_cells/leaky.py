@@ -1,4 +1,4 @@
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -25,13 +25,14 @@ class Leaky(KroneckerCell):
         *,
         key: jax.Array | None = None,
         initial: str = "fan_in",
+        mask: Any = None,
         leak: float | int = 0.5,
     ):
         refuse_unless(
             isinstance(leak, float | int) and bool(0 < leak <= 1),
             f"Leaky(leak={leak}): the leak is the share of the state that is new, above 0 and at most 1 (then it is eg.RNN).",
         )
-        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial)
+        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial, mask=mask)
         self.leak = float(leak)
 
     def activate(self, z, state):

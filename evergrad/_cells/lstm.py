@@ -24,8 +24,8 @@ class LSTM(KroneckerCell, metaclass=ByForm):
     roles: ClassVar[tuple[str, ...]] = (WRITE, KEEP, CANDIDATE, OTHER)
     states: ClassVar[int] = 2
 
-    def __init__(self, inputs, units, *, key=None, initial="fan_in", peepholes=False, projection=None):
-        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial)
+    def __init__(self, inputs, units, *, key=None, initial="fan_in", mask=None, peepholes=False, projection=None):
+        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial, mask=mask)
 
     @staticmethod
     def form(options: dict[str, Any]) -> type[Cell] | None:

@@ -34,9 +34,9 @@ class RHN(KroneckerCell, metaclass=ByForm):
     roles: ClassVar[tuple[str, ...]] = (CANDIDATE, KEEP)
     squash: str = eqx.field(static=True)
 
-    def __init__(self, inputs, units, *, key=None, initial="normal", squash="sigmoid", depth=1):
+    def __init__(self, inputs, units, *, key=None, initial="normal", mask=None, squash="sigmoid", depth=1):
         _check_squash(squash)
-        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial)
+        KroneckerCell.__init__(self, inputs, units, key=key, initial=initial, mask=mask)
         self.squash = squash
 
     @staticmethod

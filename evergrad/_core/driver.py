@@ -206,6 +206,7 @@ def _learned(estimator, consume, state, results, t, seen):
 def _gradient(estimator, state, seen):
     """The state after it, the gradient of the model, and whether there was a target for it."""
     past, model = estimator.past, state.model
+    seen = eqx.tree_at(lambda s: s.target, seen, past.has_target(state.track, seen))
     cell, track = past.gradient(estimator.influence, model.cell, state.track, state.hidden, seen, _keys(state))
     if past.stride == 1:
         cell, seen = _total(cell, seen)

@@ -161,9 +161,12 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
 
 
 def through_step(
-    cell: Cell, memory: GeneralMemory, delta: Float[Array, "B m"], counted: Float[Array, "B m"]
+    cell: Cell, memory: Memory, delta: Float[Array, "B m"], counted: Float[Array, "B m"]
 ) -> tuple[Float[Array, "B m"], Cell]:
     """δ H of every stream, and Σ δ F over them with the δ that counts: one backward pass through a remembered step, or two."""
+    if isinstance(memory, KroneckerMemory):
+        left = jax.vmap(lambda memory, v: transition(cell, memory).vecmat(v))(memory, delta)
+        return left, pullback(cell, memory, counted)
     params, rest = parted(cell)
 
     def steps(params, states):
@@ -197,6 +200,15 @@ def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Floa
     if not cell.is_masked:
         return jnp.sqrt(rows.sum() * columns.sum())
     return jnp.sqrt(rows @ jnp.asarray(cell.mask, rows.dtype) @ columns)
+
+
+def immediate_norms(cell: KroneckerCell, memory: KroneckerMemory) -> Float[Array, " m"]:
+    """‖Fᵢ‖ of every row of F of one stream, without building F."""
+    rows, squares = memory.regressor**2, memory.diagonals**2
+    if not cell.is_masked:
+        return jnp.sqrt(rows.sum() * squares.sum(axis=1)).reshape(-1)
+    seen = (rows @ jnp.asarray(cell.mask, rows.dtype)).reshape(squares.shape[1:])  # of ĥ, by each column of W
+    return jnp.sqrt(jnp.einsum("gi,agi->ai", seen, squares)).reshape(-1)
 
 
 def _in_memory(v: Float[Array, " q"]) -> Float[Array, " q"]:

@@ -3,10 +3,20 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
+from evergrad._cells.base import Cell
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step, stream_by_stream
-from evergrad._core.linearize import initial_state, pullback, pullback_norm, transition
+from evergrad._core.linearize import (
+    KroneckerMemory,
+    Memory,
+    immediate_norms,
+    initial_state,
+    pullback,
+    pullback_norm,
+    transition,
+)
 from evergrad._core.parameters import parameters
 from evergrad._estimators.base import WINDOWS, Estimator, check_window
 from evergrad._estimators.scaling import mixed
@@ -16,10 +26,15 @@ from evergrad._pasts.window import Window
 class UORO(Estimator):
     """Unbiased online recurrent optimisation: G ≈ u ⊗ v, u one number a state variable, v one a parameter.
 
-        u' = ρ₀ H u + ρ₁ ν,  v' = v/ρ₀ + νF/ρ₁,  ν random signs;  ρ₀² = ‖v‖/‖Hu‖, ρ₁² = ‖νF‖/‖ν‖
+        u' = ρ₀ H u + ρ₁ w∘ν,  v' = v/ρ₀ + (ν/w)F/ρ₁,  ν random signs;  ρ₀² = ‖v‖/‖Hu‖, ρ₁² = ‖(ν/w)F‖/‖w‖
+
+    Right in the mean for every w > 0. On Kronecker cells wᵢ² = ‖Fᵢ‖, which makes the second moment of a step least, and a
+    state variable with Fᵢ = 0 injects nothing; on others w = 1, as in the paper, since the norms of F's rows would cost
+    as many backward passes as there are rows.
 
     One Jacobian-vector and one vector-Jacobian product, no dense Jacobian, on any differentiable cell. Memory and time
-    n². The signs serve twice, to project F and to mix. Reference: Tallec & Ollivier 2017.
+    n². The signs serve twice, to project F and to mix. Reference: Tallec & Ollivier 2017, and for w, which is ours,
+    Cooijmans & Martens 2019.
     """
 
     window: int = eqx.field(static=True)
@@ -57,14 +72,25 @@ class RankOne(Influence):
         return step_by_step(self._step, carried, cells, memories, key)
 
     def _step(self, carried, cell, memory, key):
+        return self.injected(carried, cell, memory, jax.random.rademacher(key, carried[0].shape, carried[0].dtype))
+
+    def injected(
+        self, carried: tuple[Array, Cell], cell: Cell, memory: Memory, signs: Float[Array, " m"]
+    ) -> tuple[Array, Cell]:
+        """One step with given signs."""
         u, v = carried
-        signs = jax.random.rademacher(key, u.shape, u.dtype)
         one = jnp.ones((), u.dtype)  # a sign for the whole would change nothing: the signs of ν have it in them
-        new, norms = (
-            (signs, pullback(cell, memory, signs)),
-            (jnp.linalg.norm(signs), pullback_norm(cell, memory, signs)),
-        )
+        scale = self.scales(cell, memory)
+        left, right = signs * scale, signs * jnp.where(scale == 0, 0, 1 / jnp.where(scale == 0, 1, scale))
+        norms = jnp.linalg.norm(left), pullback_norm(cell, memory, right)
+        new = left, pullback(cell, memory, right)
         return mixed((transition(cell, memory).matvec(u), v), new, (one, one), norms)
+
+    def scales(self, cell: Cell, memory: Memory) -> Float[Array, " m"]:
+        """w: any positive numbers will do, and 0 where a row of F is."""
+        if isinstance(memory, KroneckerMemory):
+            return jnp.sqrt(immediate_norms(cell, memory))
+        return jnp.ones_like(memory.state)
 
     def absorb_all(self, carried, cells, memories, keys):
         """One step of all streams at once: passes over the whole of v keep all cores busy."""

@@ -26,6 +26,7 @@ class Track(eqx.Module):
     count: Int[Array, ""]  # how many slots are in use
     waiting: Any = None  # what else waits for the next gradient
     shared: Any = None  # what all streams have in common: a critic, say
+    streams: Any = None  # what else a past keeps of every stream, streams first
 
 
 class Seen(eqx.Module):
@@ -80,6 +81,15 @@ class Past(eqx.Module):
         """All that was seen since the last gradient, and the track with nothing waiting."""
         raise NotImplementedError(f"{type(self).__name__} has a stride, and must say what waited.")
 
+    def has_target(self, track: Track, seen: Seen) -> Bool[Array, ""]:
+        """Whether the gradient that is due now is of any target."""
+        return seen.target
+
+    @property
+    def delay(self) -> int:
+        """The most steps that a loss waits for its gradient."""
+        return self.stride - 1
+
     def begun_anew(self, track: Track) -> Track:
         """The same with nothing waiting."""
         return track
@@ -114,12 +124,12 @@ def axes(track: Track, influence: Influence, cell: Cell, mesh: jax.sharding.Mesh
     if across.LANES not in mesh.axis_names:
         carried = jax.tree.map(lambda axis: axis if axis < 0 else axis + 1, influence.split(cell, mesh.size))
         return eqx.tree_at(lambda t: t.carried, everywhere(track), carried)
-    cut = along(0, track.carried), along(1, track.memories), along(1, track.deltas)
+    cut = along(0, track.carried), along(1, track.memories), along(1, track.deltas), along(0, track.streams)
     return eqx.tree_at(_of_streams, everywhere(track), cut, is_leaf=lambda leaf: leaf is None)
 
 
 def _of_streams(track):
-    return track.carried, track.memories, track.deltas
+    return track.carried, track.memories, track.deltas, track.streams
 
 
 def nothing_carried(influence: Influence, cell: Cell, batch: int) -> Any:

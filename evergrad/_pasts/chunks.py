@@ -5,11 +5,13 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
+from evergrad._cells.base import Cell
 from evergrad._core.costs import Cost
 from evergrad._pasts import slots
-from evergrad._pasts.base import Past, Seen
+from evergrad._pasts.base import Seen, Track
+from evergrad._pasts.newest import Newest
 
 
 class Waiting(eqx.Module):
@@ -20,7 +22,7 @@ class Waiting(eqx.Module):
     output: Any  # of the cell's weights through its output, where it has some
 
 
-class Chunks(Past):
+class Chunks(Newest):
     """Every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps before
     now, with the weights as they are now.
     """
@@ -29,32 +31,13 @@ class Chunks(Past):
     stride: int = eqx.field(static=True)
     complete: ClassVar[bool] = False
 
-    @property
-    def period(self) -> int:
-        return max(self.horizon, self.stride)
-
-    def unbiased(self, influence):
-        return False
-
     def start(self, influence, cell, waiting, batch):
         track = slots.empty(cell, 2 * self.horizon - 1, batch, deltas=self.stride > 1)
-        return track if self.stride == 1 else _with(track, nothing_waits(waiting))
-
-    def remember(self, influence, cell, track, memory, keys):
-        return slots.put(cell, track, memory)
-
-    def is_full(self, track):
-        return track.count == slots.count_of(track)
-
-    def full_after(self, steps):
-        return steps >= 2 * self.horizon - 1 and steps % self.horizon == self.horizon - 1
-
-    def make_room(self, influence, cell, track, keys):
-        return slots.forget(track, self.horizon)
+        return track if self.stride == 1 else with_waiting(track, nothing_waits(waiting))
 
     def wait(self, track, seen):
         noted = eqx.tree_at(lambda t: t.deltas, track, track.deltas.at[track.count - 1].set(seen.delta))
-        return _with(noted, added(track.waiting, seen))
+        return with_waiting(noted, added(track.waiting, seen))
 
     def due(self, track):
         return False if self.stride == 1 else jnp.abs(track.waiting.phase) == self.stride
@@ -64,12 +47,15 @@ class Chunks(Past):
         return seen, self.begun_anew(track)
 
     def begun_anew(self, track):
-        return track if self.stride == 1 else _with(track, jax.tree.map(jnp.zeros_like, track.waiting))
+        return track if self.stride == 1 else with_waiting(track, jax.tree.map(jnp.zeros_like, track.waiting))
 
     def gradient(self, influence, cell, track, hidden, seen, keys):
-        reach = jnp.minimum(track.count, self.horizon)
+        return self.back(cell, track, seen.delta)[1], track
+
+    def back(self, cell: Cell, track: Track, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
+        """What is left of δ, and of all that waited, before the horizon, and its gradient."""
         noted = None if track.deltas is None else self._noted(track)
-        return slots.carried_back(cell, track, seen.delta, reach, arriving=noted)[1], track
+        return slots.carried_back(cell, track, delta, jnp.minimum(track.count, self.horizon), arriving=noted)
 
     def _noted(self, track):
         """δ with dL/dh of a step that waited added where it arrives at it."""
@@ -79,9 +65,6 @@ class Chunks(Past):
             return delta + jnp.where((i > 0) & (i < self.stride), own, 0)
 
         return arriving
-
-    def oldest(self, track):
-        return jax.tree.map(lambda a: a[: self.horizon], track.memories)
 
     def cost(self, cell):
         back = self.horizon / self.stride
@@ -100,5 +83,5 @@ def added(waiting: Waiting, seen: Seen) -> Waiting:
     return Waiting(jnp.where((waiting.phase > 0) | seen.target, steps, -steps), *sums)
 
 
-def _with(track, waiting):
+def with_waiting(track: Track, waiting: Any) -> Track:
     return eqx.tree_at(lambda t: t.waiting, track, waiting, is_leaf=lambda leaf: leaf is None)

@@ -76,13 +76,14 @@ def carried_back(
     *,
     arriving: Changed | None = None,
     counted: Changed | None = None,
+    few: bool = False,
 ) -> tuple[Float[Array, "B m"], Cell]:
     """What is left of δ before the `reach`-th newest step, and Σ δ F over the steps that it passes.
 
     `arriving(i, δ)` is what becomes of δ where it arrives at the step that lies i steps back, `counted(i, δ)` what of it
-    counts for that step's F.
+    counts for that step's F. `few` says that far fewer steps are reached than there are slots.
     """
-    back = _back_and_pulled if isinstance(track.memories, KroneckerMemory) else _pulled_back
+    back = _back_and_pulled if isinstance(track.memories, KroneckerMemory) and not few else _pulled_back
     same = lambda i, delta: delta  # noqa: E731
     return back(cell, track, delta, reach, arriving or same, counted or same)
 
@@ -103,7 +104,7 @@ def _back_and_pulled(cell, track, delta, reach, arriving, counted):
 
 
 def _pulled_back(cell, track, delta, reach, arriving, counted):
-    """The same for any cell, by an ordinary backward pass."""
+    """The same for any cell, step by step."""
 
     def back(i, carry):
         delta, total = carry
@@ -123,7 +124,7 @@ def _remembered(cell, track, i):
     return slot, then, jax.tree.map(lambda a: a[slot], track.memories)
 
 
-def cost(cell: Cell, slots: int, period: int, back: float, stride: int = 1) -> Cost:
+def cost(cell: Cell, slots: int, period: int, back: float, stride: float = 1) -> Cost:
     """Of remembering so many steps, moved once a period, and of carrying δ back through `back` of them a step."""
     maps, rest = sizes_of(cell)
     parameters = sum(each.parameters for each in (*maps, *rest))

@@ -15,23 +15,23 @@ from evergrad._core.linearize import initial_state, linearize
 from evergrad._core.model import check_sequence
 from evergrad._core.parameters import repeated
 from evergrad._core.sources import Data, Sequence
-from tests.helpers import BATCH, ESTIMATORS, PAIRS, cast, crossed, make_data, make_model, with_window
+from tests.helpers import BATCH, ESTIMATORS, PAIRS, cast, crossed, has_window, make_data, make_model, with_window
 
 STEPS = 7
 
 
 def among_the_first(name, cell):
-    first = name in ("rtrl", "tbptt", "uoro", "kf", "ok", "ktp") and cell == "rhn"
-    return first or (name, cell) == ("rtrl", "reset-before-gru")
+    first = name in ("rtrl", "tbptt", "uoro", "kf", "ok", "ktp", "snap", "artbp", "dni") and cell == "rhn"
+    return first or (name, cell) in (("rtrl", "reset-before-gru"), ("kernl", "rnn"))
 
 
 def variants(cells):
     """Every estimator with these cells, and with a window of 2 on two that differ most."""
     for name, cell in PAIRS:
-        if cell in cells:
+        if cell in cells or (name, cell) == ("kernl", "rnn"):
             marks = () if among_the_first(name, cell) else pytest.mark.slow
             yield pytest.param(ESTIMATORS[name], cell, id=f"{name}-{cell}", marks=marks)
-        if not name.startswith("tbptt") and cell in ("lstm", "reset-before-gru"):
+        if has_window(ESTIMATORS[name]) and cell in ("lstm", "reset-before-gru"):
             marks = () if (name, cell) == ("ok", "lstm") else pytest.mark.slow
             yield pytest.param(with_window(ESTIMATORS[name], 2), cell, id=f"{name}-window-{cell}", marks=marks)
 
@@ -119,7 +119,7 @@ def test_a_reset_cuts_and_streams_are_apart(estimator, cell):
     other[:3] = (xs[:3] + 1) % 3  # another past for both streams
     other[3:, 1] = (xs[3:, 1] + 1) % 3  # and for stream 1 another future
     two = eg.gradients(model, estimator, other, ys, resets, weights=weights, key=key)
-    late = 3 + (estimator.past.stride - 1)  # a stride may still hold losses from before the reset
+    late = 3 + estimator.past.delay  # a stride may still hold losses from before the reset
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_allclose(a[late:], b[late:], rtol=1e-9, atol=1e-13)
     assert float(abs(one[0][:3] - two[0][:3]).max()) > 1e-6
