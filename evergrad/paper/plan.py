@@ -1,4 +1,4 @@
-"""What is to be run: lines of a figure, each some training runs, at one of three budgets."""
+"""What is to be run: lines of a figure, each some training runs, at one of four budgets."""
 
 import dataclasses
 import hashlib
@@ -12,14 +12,15 @@ from evergrad._core.files import write_whole
 from evergrad._training.reports import rows
 from evergrad._training.settings import flag
 from evergrad._training.signals import Stop
+from evergrad.paper.curves import Curve, of_reports
 
 BUDGETS = {
     "quick": "minutes: networks, ranks and horizons shrunk, to see that everything works",
     "desk": "hours on two cores: the paper's networks, fewer steps and seeds",
+    "long": "days on one core: the claims that cost least first, at the paper's own number of steps where that can be had",
     "full": "the paper's own size",
 }
 PAPERS_START = {"initial": "normal", "schedule": "constant"}  # said when a run starts, no part of what it is known by
-FIGURE = {"copy": "length", "text": "valid_bpc"}
 
 
 class Stopped(Exception):
@@ -52,7 +53,11 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of a figure: the same settings with several seeds. A `search` line only helps to choose a rate."""
+    """One line of a figure: the same settings with several seeds, from the `first` on.
+
+    A `search` line only helps to choose a rate, and that of a `best` rate was so chosen. At the long budget, lines have
+    their `turn`.
+    """
 
     label: str
     task: str
@@ -60,14 +65,18 @@ class Line:
     steps: int
     seeds: int
     search: bool = False
+    best: bool = False
+    first: int = 0
+    turn: int = 0
 
     def runs(self) -> list[Run]:
-        return [Run(self.task, self.settings | {"seed": seed}, self.steps) for seed in range(self.seeds)]
+        seeds = range(self.first, self.first + self.seeds)
+        return [Run(self.task, self.settings | {"seed": seed}, self.steps) for seed in seeds]
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A budget, and where things are."""
+    """A budget, and where things are. In the `background`: one run at a time, on one core, at a low priority."""
 
     budget: str
     out: Path
@@ -76,6 +85,7 @@ class Plan:
     jobs: int = 1
     stop: Stop = dataclasses.field(default_factory=Stop)
     say: Callable[[str], None] = print
+    background: bool = False
 
     @property
     def quick(self) -> bool:
@@ -89,6 +99,10 @@ class Plan:
 
     def log(self, run: Run) -> Path:
         return self.out / "logs" / f"{run.id}.log"
+
+    def starts(self, run: Run) -> Path:
+        """With what a run was started, each time."""
+        return self.out / "starts" / f"{run.id}.jsonl"
 
     def diverged(self, run: Run) -> Path:
         """A note of why a run ended early; taken away, the run is tried again."""
@@ -106,10 +120,9 @@ class Plan:
     def finished(self, run: Run) -> bool:
         return self.reached(run) >= run.steps or self.diverged(run).exists()
 
-    def figure_at(self, run: Run, step: int) -> float | None:
-        """What the run is about (length, bits per character) at a step; None before it is reached."""
-        found = [row for row in rows(self.path(run) / "metrics.jsonl") if row["step"] <= step]
-        return found[-1][FIGURE[run.task]] if found and found[-1]["step"] == step else None
+    def curve(self, run: Run, steps: int | None = None) -> Curve:
+        """What the run is about (length, bits per character), as far as it has come, or up to a step."""
+        return of_reports(rows(self.path(run) / "metrics.jsonl"), run.task, run.steps if steps is None else steps)
 
     def measured(self, name: str, settings: dict[str, Any], measure: Callable[[], Any]) -> Any:
         """A measurement, made unless it was made before with the same settings."""

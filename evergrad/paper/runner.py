@@ -16,10 +16,12 @@ from evergrad._core.checks import InputError
 from evergrad._core.files import open_regular, write_whole
 from evergrad._training.folder import open_run
 from evergrad.paper.plan import Plan, Run
+from evergrad.paper.record import note_start
 
 _LOOK = 0.5  # seconds from one look at the children to the next
 _SAY = 60.0  # seconds from line to line where there is no terminal
 _DIVERGED = 3  # exit code
+_LOW = 10  # the priority of a background run, as `nice` has it
 
 
 class FailedRun(Exception):
@@ -77,6 +79,7 @@ def _start(plan, run, slot):
         words = ["resume", str(path), "--steps", str(max(run.steps, open_run(path).settings.steps))]
     else:
         words = [*run.arguments(), "--out", str(path)]
+    note_start(plan.starts(run), plan.reached(run))
     with os.fdopen(open_regular(log, os.O_WRONLY | os.O_APPEND), "a") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "evergrad", *words],
@@ -86,7 +89,7 @@ def _start(plan, run, slot):
             env=_environment(plan),
             start_new_session=True,  # a Ctrl-C is for us, and we pass it on
         )
-    _share_out(process.pid, slot, plan.jobs)
+    _share_out(process.pid, slot, plan)
     return _Child(run, process, resumed)
 
 
@@ -95,13 +98,17 @@ def _environment(plan):
     return {"JAX_COMPILATION_CACHE_DIR": str((plan.out / "compiled").absolute())} | os.environ
 
 
-def _share_out(pid, slot, jobs):
-    """Every child its own cores, so that they do not step on each other's threads."""
+def _share_out(pid, slot, plan):
+    """Every child its own cores, so that they do not step on each other's threads; one, and humbly, in the background."""
+    with contextlib.suppress(OSError):
+        if plan.background:
+            os.setpriority(os.PRIO_PROCESS, pid, _LOW)
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
-        if 1 < jobs <= len(cores):
+        mine = cores[-1:] if plan.background else cores[slot :: plan.jobs]
+        if plan.background or 1 < plan.jobs <= len(cores):
             with contextlib.suppress(OSError):
-                os.sched_setaffinity(pid, cores[slot::jobs])
+                os.sched_setaffinity(pid, mine)
 
 
 def _wait_for_another(plan, path: Path):

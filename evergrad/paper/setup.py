@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from evergrad.paper.plan import Line, Plan
-
 RELEASED_RATE = 10**-3.5
-CHOSEN_RATE = 10**-2.5  # what every search has chosen so far; for a figure without a search of its own
+RATES = tuple(10**-e for e in (2.5, 3.0, 3.5, 4.0))  # the paper's four
 
 COPY = {"cell": "rhn", "units": 128, "batch": 16}
 PTB = {"cell": "rhn", "units": 256, "batch": 32, "reset_every": 100, "valid_every": 2_000}
@@ -28,28 +26,29 @@ def ktp(rank: int, *, window: int = 0) -> dict[str, Any]:
     return {"estimator": "ktp", "rank": rank, "window": window}
 
 
+def exact(window: int) -> dict[str, Any]:
+    return {"estimator": "rtrl", "window": window}
+
+
 def tbptt(horizon: int) -> dict[str, Any]:
     """horizon = stride, as the paper's."""
     return {"estimator": "tbptt", "horizon": horizon, "stride": horizon}
 
 
-def line(
-    plan: Plan,
-    label: str,
-    base: dict[str, Any],
-    estimator: dict[str, Any],
-    sizes: dict[str, tuple[int, int]],
-    *,
-    rate: float = RELEASED_RATE,
-    search: bool = False,
-) -> Line:
-    """A line at the plan's budget; `sizes` has steps and seeds for each budget."""
-    task = "text" if "valid_every" in base else "copy"
-    steps, seeds = sizes[plan.budget]
-    settings = base | estimator | {"learning_rate": rate, "clip": 1.0, "report": 1000, "keep": 2}
-    settings |= {"checkpoint_seconds": 120.0} | ({"data": plan.data} if task == "text" else {})
-    settings = _shrunk(settings) if plan.quick else settings
-    return Line(label, task, settings, steps, seeds if search else plan.seeds(seeds), search)
+def rolling(horizon: int) -> dict[str, Any]:
+    """An update at every step, as the online algorithms have."""
+    return {"estimator": "tbptt", "horizon": horizon, "stride": 1}
+
+
+def task_of(settings: dict[str, Any]) -> str:
+    return "text" if "valid_every" in settings else "copy"
+
+
+def trained_with(settings: dict[str, Any], *, rate: float, data: str | None, quick: bool) -> dict[str, Any]:
+    """All that `evergrad train` is told, but the seed."""
+    made = settings | {"learning_rate": rate, "clip": 1.0, "report": 1000, "keep": 2, "checkpoint_seconds": 120.0}
+    made |= {"data": data} if task_of(settings) == "text" else {}
+    return _shrunk(made) if quick else made
 
 
 _DIVISORS = {"units": 8, "batch": 8, "rank": 4, "copies": 4, "diagonal_rank": 4, "window": 4, "horizon": 5, "stride": 5}

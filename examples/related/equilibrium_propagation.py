@@ -33,11 +33,11 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
-from evergrad.files import write_whole
-from evergrad.machine import machine
 from sklearn.datasets import load_digits
 
 import evergrad as eg
+from evergrad._core.files import write_whole
+from evergrad._core.machine import machine
 
 PIXELS, HIDDEN, CLASSES = 64, 128, 10
 STEP, FREE, NUDGED = 0.25, 40, 15  # Euler's step, and how many in the free phase and in a nudged one

@@ -32,11 +32,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from evergrad.files import write_whole
-from evergrad.machine import machine
-from evergrad.tasks.reading import built_in_text, encode, split, symbols_of
 
 import evergrad as eg
+from evergrad._core.files import write_whole
+from evergrad._core.machine import machine
+from evergrad._tasks.reading import built_in_text, encode, split, symbols_of
 
 UNITS, STREAMS, STEPS, SEEDS = 48, 16, 6000, 3  # units a layer; a stretch of text is STEPS symbols of each stream
 BETA, GAMMA = 0.1, 0.001

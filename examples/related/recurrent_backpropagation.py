@@ -32,11 +32,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from evergrad.files import write_whole
-from evergrad.machine import machine
 from sklearn.datasets import load_digits
 
 import evergrad as eg
+from evergrad._core.files import write_whole
+from evergrad._core.machine import machine
 
 UNITS, BATCH, UPDATES, RATE, SEEDS = 64, 50, 600, 1e-3, 3
 SETTLE, ROUNDS, ENOUGH = (

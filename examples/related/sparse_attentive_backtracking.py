@@ -32,10 +32,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from evergrad.files import write_whole
-from evergrad.machine import machine
 
 import evergrad as eg
+from evergrad._core.files import write_whole
+from evergrad._core.machine import machine
 
 # the copy task of the paper with a shorter string: 5 letters of 8 (the paper: 10), and 100 steps later they are asked for
 GAP, LETTERS, STRING = 100, 8, 5

@@ -35,7 +35,7 @@ HELPED = [
     "compare",
     "info",
 ]
-HELPED += ["demo", "lab", "lab noise", "paper", "paper list", "paper run", "paper report"]
+HELPED += ["demo", "lab", "lab noise", "paper", "paper list", "paper run", "paper report", "paper export"]
 
 
 def help_of(words):

@@ -123,6 +123,16 @@ def test_bits_per_symbol_of_a_long_text_counts_every_symbol_once(model):
     assert bits_per_symbol(model, changed) != pytest.approx(expected, rel=1e-7)
 
 
+def test_bits_per_symbol_with_the_state_reset_at_multiples_of_a_place(model):
+    """The mean over the pieces, each read from the initial state, however the lanes cut the text."""
+    text = np.random.default_rng(2).integers(0, 5, 4001).astype(np.uint8)
+    ids = jnp.asarray(text, jnp.int32)
+    pieces = [(ids[i : i + 100, None], ids[i + 1 : i + 101, None]) for i in range(0, 4000, 100)]
+    expected = float(np.mean([np.asarray(model.losses(*piece)).mean() for piece in pieces])) / np.log(2)
+    assert bits_per_symbol(model, text, reset_every=100) == pytest.approx(expected, rel=1e-6)
+    assert bits_per_symbol(model, text) != pytest.approx(expected, rel=1e-6)
+
+
 def test_samples_follow_the_model_and_the_temperature(model):
     peaked = eqx.tree_at(lambda m: m.readout.bias, model, jnp.asarray([0.0, 0.0, 2.0, 0.0, 0.0]))
     prompt = jnp.asarray([1, 2], jnp.int32)

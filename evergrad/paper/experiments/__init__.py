@@ -8,13 +8,14 @@ if TYPE_CHECKING:
 
 # name: file and class, in the order of the page
 EXPERIMENTS = {
-    "table1": ("table1_costs", "Costs"),
     "fig1": ("fig1_copy", "CopyTask"),
     "fig2": ("fig2_ptb", "CharPtb"),
     "figA1": ("figA1_batch64", "Batch64"),
-    "noise": ("fig3_noise", "NoiseFigures"),
+    "noise": ("noise", "NoiseFigures"),
     "fig4": ("fig4_ktp", "TripleProduct"),
-    "figA7": ("figA7_bias", "Bias"),
+    "figA8": ("figA8_bias", "Bias"),
+    "table1": ("table1_costs", "Costs"),
+    "theorems": ("theorems", "Theorems"),
     "lemma2": ("lemma2", "TensorLemma"),
     "ours": ("ours_pareto", "Pareto"),
 }

@@ -2,69 +2,80 @@
 
 from typing import Any
 
-from evergrad.paper.claims import NEW, Claim, against_released, at_the_end, better
-from evergrad.paper.experiment import Experiment, Picture, Section
-from evergrad.paper.figures import BAND, learning_curves
+from evergrad.paper.claims import BITS, NEW, Claim, against_released, at_the_end, better
+from evergrad.paper.curves import released
+from evergrad.paper.experiment import Experiment, Grid, Picture, Section
+from evergrad.paper.experiments.common import drawn, own_rate, rate_grid, released_grid
+from evergrad.paper.experiments.lines import FIGURES, KF_8, OK_8, OURS_8, TBPTT_5, TBPTT_25
+from evergrad.paper.experiments.planned import lines
+from evergrad.paper.figures import Look, caption, learning_curves
+from evergrad.paper.heldout import CARRIED, RESET, held_out
 from evergrad.paper.plan import Line, Plan
-from evergrad.paper.rates import at_best_rate, best_of, rate_grid, with_rates
-from evergrad.paper.results import Result, released
-from evergrad.paper.setup import PTB, kf, line, ok, ours, tbptt
+from evergrad.paper.results import Result, Trace, of_released
+from evergrad.paper.setup import PTB
 
-OURS, OK, KF, TBPTT_5, TBPTT_25 = "8-OK, window 16 (ours)", "8-OK", "8-KF-RTRL-AVG", "TBPTT-5", "TBPTT-25"
-ESTIMATORS = {OURS: ours(8), OK: ok(8), KF: kf(8), TBPTT_5: tbptt(5), TBPTT_25: tbptt(25)}
-
-FULL = (1_000_000, 5)
-SIZES = {  # steps, seeds
-    OURS: {"quick": (1_000, 2), "desk": (49_000, 1), "full": FULL},
-    OK: {"quick": (1_000, 1), "desk": (2_000, 1), "full": FULL},
-    KF: {"quick": (1_000, 1), "desk": (2_000, 1), "full": FULL},
-    TBPTT_5: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
-    TBPTT_25: {"quick": (1_000, 1), "desk": (49_000, 2), "full": FULL},
-}
-BEST = {"desk": (49_000, 1), "full": FULL}  # with the rate that the search has chosen
-BEST_OURS = BEST | {"desk": (30_000, 1)}
-SEARCH = {"desk": (4_000, 1), "full": (100_000, 1)}  # for each of the four rates; multiples of valid_every
-SEARCHED = {"desk": (OURS, TBPTT_5, TBPTT_25), "full": tuple(ESTIMATORS)}
-PUBLISHED = {KF: (1.82, 1.77), OK: (1.74, 1.69), TBPTT_5: (1.78, 1.73), TBPTT_25: (1.73, 1.69)}  # valid, test
-AT_BEST = {TBPTT_5: "1.74 against 1.78, without a window", TBPTT_25: "1.74 against 1.73, without a window"}
+PUBLISHED = {KF_8: (1.82, 1.77), OK_8: (1.74, 1.69), TBPTT_5: (1.78, 1.73), TBPTT_25: (1.73, 1.69)}  # valid, test
+BASELINES = (KF_8, TBPTT_5, TBPTT_25)
+STEPS = [10_000, 20_000, 30_000, 40_000, 50_000, 100_000, 200_000, 500_000, 1_000_000]
+AFTER = 1_000  # what the released runs call step 9,000 is validated after 10,000
+EARLY = 100_000  # where a faster convergence is looked for
 SYMBOLS = 50
+TOP = 3.2  # bits; else the first steps take the scale
+FIGURE, TABLE = "Figure 2", "Table 2"
 
 
-def lines(plan: Plan) -> list[Line]:
-    found = [line(plan, label, PTB, estimator, SIZES[label]) for label, estimator in ESTIMATORS.items()]
-    for label in SEARCHED.get(plan.budget, ()):
-        best = BEST_OURS if label == OURS else BEST
-        found += with_rates(plan, label, PTB, ESTIMATORS[label], best, SEARCH)
-    return found
-
-
-def held_out(plan: Plan, name: str, found: list[Line]) -> dict[str, Any]:
-    """Bits per character on the valid and test text at the end of every finished run, by its id."""
-    from evergrad._training.evaluation import evaluate
-    from evergrad._training.folder import open_run
-
+def evaluated(plan: Plan, name: str, found: list[Line]) -> dict[str, Any]:
+    """Held-out bits per character at the end of every finished run, by its id."""
     figures = {}
     for run in (run for each in found if not each.search for run in each.runs()):
         if plan.finished(run) and not plan.diverged(run).exists():
-            measure = lambda run=run: evaluate(open_run(plan.path(run)), None, steps=1)  # noqa: E731
-            figures[run.id] = plan.measured(f"{name}-heldout-{run.id}", plan.trained(run), measure)
+            measure = lambda run=run: held_out(plan.path(run))  # noqa: E731
+            figures[run.id] = plan.measured(f"{name}-heldout-{run.id}", plan.trained(run) | {"ways": 2}, measure)
     return figures
 
 
-def table_claims(result: Result, published: dict[str, tuple[float, float]], steps: int) -> list[Claim]:
+def _held_out(result: Result, trace: Trace | None, way: str, which: str) -> list[float]:
+    """Of a line's runs, measured here or when they were exported."""
+    measured = result.measured.get("held_out", {})
+    found = []
+    for run in trace.runs if trace else ():
+        figures = run.record.get("held_out") or measured.get(run.record["id"]) or {}
+        figures = figures.get(way, figures if way == CARRIED else {})  # older results have the carried state's alone
+        found += [figures[which]] if which in figures else []
+    return found
+
+
+def table_claims(result: Result, published: dict[str, tuple[float, float]], figure: str, budget: int) -> list[Claim]:
     """Both columns of a table of held-out bits per character, with the best of the rates that were tried."""
-
-    def read(label, which):
-        line = result.line(label)
-        figures = result.measured.get("held_out", {})
-        return [figures[run["id"]][which] for run in line["runs"] if run["id"] in figures] if line else []
-
-    same = {"tolerance": 0.01, "higher": False, "digits": 2, "unit": "bits per character"}
+    how = {"unit": BITS, "budget": budget, "tolerance": 0.01, "figure": figure}
     return [
-        at_the_end(result, label, value, steps, read=lambda w=w, label=label: read(label, w), what=f"{part} ", **same)
-        for label, both in ((best_of(result, name), both) for name, both in published.items())
-        for part, w, value in zip(("valid", "test"), ("valid_bpc", "test_bpc"), both, strict=True)
+        at_the_end(
+            best := result.best(label),
+            value,
+            values=_held_out(result, best, CARRIED, f"{part}_bpc"),
+            both_sides=label in BASELINES,
+            name=label,
+            part=part,
+            **how,
+        )
+        for label, both in published.items()
+        for part, value in zip(("valid", "test"), both, strict=True)
     ]
+
+
+def both_ways(result: Result) -> list[Grid]:
+    """The same checkpoints with the state carried on, and reset every 100 characters as in training."""
+    rows = []
+    for trace in result.traces():
+        for run in trace.runs:
+            figures = run.record.get("held_out") or result.measured.get("held_out", {}).get(run.record["id"]) or {}
+            if RESET in figures:
+                ways = (f"{figures[way][which]:.3f}" for which in ("valid_bpc", "test_bpc") for way in (CARRIED, RESET))
+                loss = run.curve.losses[-5:].mean()
+                rows.append((trace.name, str(run.record["seed"]), f"{figures['step']:,}", f"{loss:.3f}", *ways))
+    head = ("line", "seed", "steps", "training loss", "valid, carried", "valid, reset", "test, carried", "test, reset")
+    title = "Evaluation both ways: the state carried through the text, or reset every 100 characters as in training"
+    return [Grid(title, head, rows)] if rows else []
 
 
 def data_remark(result: Result) -> list[str]:
@@ -88,35 +99,65 @@ class CharPtb(Experiment):
     released = "ptb_ok_n256_r8_b32"
 
     def lines(self, plan):
-        return lines(plan)
+        return lines(plan, self.name)
 
     def measure(self, plan):
-        return {"held_out": held_out(plan, self.name, self.lines(plan))}
+        return {"held_out": evaluated(plan, self.name, self.lines(plan))}
 
     def section(self, result, reference):
         comparable = result.document["data"] is not None
-        curves = released(reference, self.released) if comparable else []
-        figure = learning_curves(
-            result,
-            x="steps (each one character of 32 streams)",
-            y="validation (bits per character)",
-            released=curves,
-            released_label="released 8-OK runs",
+        curves = released(reference, self.released, after=AFTER) if comparable else []
+        theirs = of_released("released 8-OK", "text", curves)
+        traces = drawn(result, (OURS_8, OK_8))
+        look = Look("steps (each one character of 32 streams)", top=TOP, log=True)
+        what = (
+            "Figure 2. Validation on Penn Treebank, RHN 256, 32 streams; grey points: the authors' runs. What is above "
         )
-        unit = {"higher": False, "digits": 2, "unit": "bits per character"}
-        steps = [9_000, 19_000, 29_000, 39_000, 49_000, 99_000, 199_000, 499_000, 999_000]
-        compared = unit | {"published_steps": FULL[0]}
-        claims = [
-            *(against_released(result, OURS, curves, steps, **unit) if comparable else []),
-            better(result, OK, KF, said="1.74 against 1.82", **compared),
-            better(result, TBPTT_5, KF, said="1.78 against 1.82", **compared),
-            better(result, OURS, KF, said=NEW, **unit),
-            *at_best_rate(result, OURS, AT_BEST, margin=0.02, **compared),
-            *(table_claims(result, PUBLISHED, FULL[0]) if comparable else []),
-        ]
-        picture = Picture("ptb", figure, f"Validation; {BAND}.")
+        what += f"{TOP:g} bits, as lines of 2,000 steps are, is out of sight."
+        picture = Picture("ptb", learning_curves(traces, look, theirs=theirs), caption(what, traces))
+        same_rate = [trace for label in (OURS_8, OK_8) if (trace := own_rate(result, label))]
+        grids = [*released_grid(same_rate, theirs, STEPS, BITS), *rate_grid(result, BITS), *both_ways(result)]
         remarks = [
-            f"Ours is validated every {PTB['valid_every']:,} steps; figures in between are interpolated.",
+            f"Ours is validated every {PTB['valid_every']:,} steps. The released curves' labels 9,000, 19,000, … are taken "
+            f"for {AFTER:,} steps more, 10,000, 20,000, …: docs/paper.md says why.",
             weights_remark(),
+            *data_remark(result),
         ]
-        return Section([picture], claims, rate_grid(result), remarks + data_remark(result))
+        return Section([picture], _claims(result, theirs, comparable), grids, remarks)
+
+
+def _claims(result, theirs, comparable):
+    budget = FIGURES["fig2"].steps
+    how = {"unit": BITS, "budget": budget, "figure": FIGURE}
+    best = {label: result.best(label) for label in (OK_8, OURS_8, KF_8, TBPTT_5, TBPTT_25)}
+
+    def against(one, two, said, plain="", **more):
+        return better(best[one], best[two], names=(one, two), said=said, plain=plain, **how | more)
+
+    matches = "OK is as good as TBPTT-25 on Penn Treebank"
+    early = {"early": EARLY, "said": "faster convergence"}
+    return [
+        against(OURS_8, TBPTT_25, "1.74 against 1.73, without a window", matches, as_good=0.02),
+        against(OURS_8, TBPTT_5, "1.74 against 1.78, without a window"),
+        *(
+            better(theirs, best[label], names=("released 8-OK", label), said=said, **how | {"as_good": margin})
+            for label, said, margin in (
+                (TBPTT_25, "1.74 against 1.73", 0.02),
+                (TBPTT_5, "1.74 against 1.78", 0.0),
+            )
+            if theirs
+        ),
+        better(
+            theirs,
+            best[TBPTT_25],
+            names=("released 8-OK", TBPTT_25),
+            plain="OK converges faster than TBPTT-25 early on",
+            **how | early,
+        ),
+        better(own_rate(result, OURS_8), best[TBPTT_25], names=(OURS_8, TBPTT_25), **how | early),
+        against(OK_8, KF_8, "1.74 against 1.82", "OK is better than KF-RTRL on Penn Treebank"),
+        against(TBPTT_5, KF_8, "1.78 against 1.82"),
+        *([against_released(own_rate(result, OURS_8), theirs, name=OURS_8, **how)] if comparable else []),
+        *(table_claims(result, PUBLISHED, TABLE, budget) if comparable else []),
+        against(OURS_8, KF_8, NEW),
+    ]

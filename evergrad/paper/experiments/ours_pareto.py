@@ -1,53 +1,77 @@
 """Ours: squared error of the gradient against multiply-adds a step, on a network trained on PTB and on one trained on copy."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from evergrad.paper.claims import NEW, Claim, judged
+from evergrad.paper.claims import NEW, Claim, fact
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
-from evergrad.paper.experiments import fig3_noise
+from evergrad.paper.experiments.noise import SMALLEST, lines_of, run_of
 
-STEPS = {"quick": 40, "desk": 300, "full": 1000}
-REPETITIONS = {"quick": 2, "desk": 5, "full": 20}
-RANKS = {"quick": (1, 2), "desk": (1, 2, 4, 8, 16, 32), "full": (1, 2, 4, 8, 16, 32)}
-WINDOWS = {"quick": (0, 4), "desk": (0, 4, 8, 16, 32), "full": (0, 4, 8, 16, 32)}
-SIGNS = {"quick": (0,), "desk": (0, 16), "full": (0, 4, 8, 16, 32)}  # windows that are measured with signs too
-COPIES = {"quick": (1, 2), "desk": (1, 2, 4, 8, 16, 32), "full": (1, 2, 4, 8, 16, 32)}
-TRIPLES = {"quick": ((2, 0), (2, 4)), "desk": ((1, 0), (16, 0), (64, 0), (16, 16), (16, 32))}
-HORIZONS = {"quick": (2, 5), "desk": (1, 2, 5, 10, 25, 50, 100), "full": (1, 2, 5, 10, 25, 50, 100)}
-UORO_WINDOWS = {"quick": (0, 4), "desk": (0, 16, 32), "full": (0, 16, 32)}
+
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """What is measured at a budget."""
+
+    steps: int
+    repetitions: int
+    ranks: tuple[int, ...]  # of OK, and copies of KF-RTRL
+    windows: tuple[int, ...]
+    signs: tuple[int, ...]  # windows that are measured with signs too
+    triples: tuple[tuple[int, int], ...]  # rank and window of KTP
+    horizons: tuple[int, ...]
+    uoro_windows: tuple[int, ...]
+
+
+_RANKS, _WINDOWS, _HORIZONS = (1, 2, 4, 8, 16, 32), (0, 4, 8, 16, 32), (1, 2, 5, 10, 25, 50, 100)
+_TRIPLES = ((1, 0), (16, 0), (64, 0), (16, 16), (16, 32))
+_DESK = Extent(300, 5, _RANKS, _WINDOWS, (0, 16), _TRIPLES, _HORIZONS, (0, 16, 32))
+EXTENTS = {
+    "quick": Extent(40, 2, (1, 2), (0, 4), (0,), ((2, 0), (2, 4)), (2, 5), (0, 4)),
+    "desk": _DESK,
+    "long": _DESK,
+    "full": dataclasses.replace(_DESK, steps=1000, repetitions=20, signs=_WINDOWS),
+}
 SUBJECTS = {"ptb": "trained on PTB", "copy": "trained on copy"}
 
 
-def families(budget: str) -> dict[str, list[str]]:
-    """Estimators as the laboratory spells them, by family."""
-    made = {f"OK sampling, window {k}": [f"ok:rank={r},window={k}" for r in RANKS[budget]] for k in WINDOWS[budget]}
-    made |= {
-        f"OK signs, window {k}": [f"ok:rank={r},window={k},mix=signs" for r in RANKS[budget]] for k in SIGNS[budget]
-    }
-    made["KF-RTRL-AVG"] = [f"kf:copies={c}" for c in COPIES[budget]]
-    made["KTP (rank, window)"] = [f"ktp:rank={r},window={k}" for r, k in TRIPLES.get(budget, TRIPLES["desk"])]
-    made["UORO (window)"] = [f"uoro:window={k}" for k in UORO_WINDOWS[budget]]
-    made["TBPTT (its bias)"] = [f"tbptt:horizon={h}" for h in HORIZONS[budget]]
-    return made
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Estimators as the laboratory spells them. Where a parameter does not go one way, they are not `joined` by a line."""
+
+    name: str
+    members: list[str]
+    joined: bool = True
+    hollow: bool = False
+
+
+def families(budget: str) -> list[Family]:
+    e = EXTENTS[budget]
+    sampling = [Family(f"OK sampling, window {k}", [f"ok:rank={r},window={k}" for r in e.ranks]) for k in e.windows]
+    signs = [
+        Family(f"OK signs, window {k}", [f"ok:rank={r},window={k},mix=signs" for r in e.ranks], hollow=True)
+        for k in e.signs
+    ]
+    return [
+        *sampling,
+        *signs,
+        Family("KF-RTRL-AVG", [f"kf:copies={c}" for c in e.ranks]),
+        Family("KTP (rank, window)", [f"ktp:rank={r},window={k}" for r, k in e.triples], joined=False),
+        Family("UORO (window)", [f"uoro:window={k}" for k in e.uoro_windows], joined=False),
+        Family("TBPTT (its bias)", [f"tbptt:horizon={h}" for h in e.horizons]),
+    ]
 
 
 class Pareto(Experiment):
     name, title = "ours", "Ours: gradient error against multiply-adds a step"
 
     def lines(self, plan):
-        found = fig3_noise.trained(plan)
-        return [found[which] for which in SUBJECTS]
+        return [line for which in SUBJECTS for line in lines_of(plan, which)]
 
     def measure(self, plan):
-        found = {}
-        lines = fig3_noise.trained(plan)
-        for which in SUBJECTS:
-            run = lines[which].runs()[0]
-            if plan.finished(run):
-                found[which] = _of(plan, which, run)
-        return found
+        runs = {which: run_of(plan, which) for which in SUBJECTS}
+        return {which: _of(plan, which, run) for which, run in runs.items() if run is not None}
 
     def section(self, result, reference):
         pictures, grids, claims = [], [], []
@@ -58,7 +82,7 @@ class Pareto(Experiment):
         remarks = [
             "TBPTT is of stride 1 here, a gradient at every step, and has no noise but a bias; it has no error at all where its "
             "horizon reaches to the start of the string. Whether a bias or a noise of the same size hurts more, this picture "
-            "does not say: see Figures 1 and A.7."
+            "does not say: see Figures 1 and A.8."
         ]
         return Section(pictures, claims, grids, remarks)
 
@@ -66,19 +90,19 @@ class Pareto(Experiment):
 def _of(plan, which, run) -> dict[str, Any]:
     from evergrad.lab.subject import of_run
 
-    steps, repetitions = STEPS[plan.budget], REPETITIONS[plan.budget]
+    steps, repetitions = EXTENTS[plan.budget].steps, EXTENTS[plan.budget].repetitions
     points: dict[str, dict[str, float]] = {}
     subject = None
-    for family, spelt in families(plan.budget).items():
-        settings = plan.trained(run) | {"steps": steps, "repetitions": repetitions, "of": spelt}
+    for family in families(plan.budget):
+        settings = plan.trained(run) | {"steps": steps, "repetitions": repetitions, "of": family.members}
 
-        def measure(spelt=spelt):
+        def measure(spelt=family.members):
             nonlocal subject
             subject = subject or of_run(plan.path(run), steps=steps)
-            smallest = fig3_noise.SMALLEST if which == "copy" else 0.0
+            smallest = SMALLEST if which == "copy" else 0.0
             return _points(subject, spelt, repetitions, smallest, plan.check)
 
-        slug = "".join(c if c.isalnum() else "-" for c in family)
+        slug = "".join(c if c.isalnum() else "-" for c in family.name)
         points |= plan.measured(f"ours-{which}-{slug}", settings, measure)
     exact = plan.measured(f"ours-{which}-exact", {"run": run.id}, lambda: _exact_cost(plan.path(run)))
     return {"run": run.id, "step": plan.reached(run), "steps": steps, "repetitions": repetitions} | {
@@ -115,15 +139,19 @@ _FLOOR = 1e-14  # below this is rounding
 def _figure(found, budget):
     from evergrad._training.plots import line_style, marker, plt
 
-    figure, axes = plt.subplots(figsize=(8, 6.4), layout="constrained")
-    for i, (family, spelt) in enumerate(families(budget).items()):
-        here = [found["points"][text] for text in spelt]
+    figure, axes = plt.subplots(figsize=(8, 7), layout="constrained")
+    for i, family in enumerate(families(budget)):
+        here = [found["points"][text] for text in family.members]
         xs, ys = [p["multiply_adds"] for p in here], [max(p["error"], _FLOOR) for p in here]
-        style = line_style(i) | (
-            {"markerfacecolor": "none", "markersize": 9} if "signs" in family else {"markersize": 5}
+        style = line_style(i) | ({"markerfacecolor": "none", "markersize": 9} if family.hollow else {"markersize": 5})
+        style |= {} if family.joined else {"linestyle": "none"}
+        axes.loglog(xs, ys, label=family.name, marker=marker(i), linewidth=1.2, **style)
+        at = -1 if family.joined else 0  # the end of a line, where lines are apart
+        below = (4, -10 if family.hollow else 4)
+        axes.annotate(
+            family.name, (xs[at], ys[at]), below, textcoords="offset points", fontsize=7, color=style["color"]
         )
-        style |= {"linestyle": "none"} if "window)" in family else {}  # its parameters do not go one way
-        axes.loglog(xs, ys, label=family, marker=marker(i), linewidth=1.2, **style)
+    axes.set_xlim(right=4 * max(p["multiply_adds"] for p in found["points"].values()))
     axes.axvline(found["exact"], color="0.4", linewidth=1, label="exact RTRL, window n (no error)")
     axes.set_xlabel("multiply-adds a step and stream, beyond the forward pass")
     axes.set_ylabel("squared error of the gradient / its squared norm")
@@ -163,8 +191,34 @@ def _claims(which, found):
         if one in points and two in points:
             first, second = points[one]["error"], points[two]["error"]
             ours = f"{first:.3g} against {second:.3g}, at {_share(points, one, two)} of the multiply-adds"
-            claims.append(Claim(f"{SUBJECTS[which]}: {one} is {what}", NEW, ours, judged(first < second)))
-    return [*claims, _sampling(which, points)]
+            plain = (
+                f"with a window of 16 OK is quieter at a fifth of the cost ({SUBJECTS[which]})"
+                if "paper" in what
+                else ""
+            )
+            claims.append(Claim(f"{SUBJECTS[which]}: {one} is {what}", NEW, ours, fact(first < second), plain=plain))
+    return [*claims, *_copies(which, points), *_uoro(which, points), _sampling(which, points)]
+
+
+def _copies(which, points):
+    """Averaging c copies of KF-RTRL divides its noise by c: the power fitted through all of them."""
+    found = {int(text.rpartition("=")[2]): p["error"] for text, p in points.items() if text.startswith("kf:copies=")}
+    if len(found) < 3:
+        return []
+    power = float(np.polyfit(np.log(list(found)), np.log(list(found.values())), 1)[0])
+    ours = f"copies^{power:.2f} ({found[min(found)]:.3g} with {min(found)}, {found[max(found)]:.3g} with {max(found)})"
+    what = f"{SUBJECTS[which]}: KF-RTRL-AVG's squared error falls as 1/copies (to 0.1 in the power)"
+    return [Claim(what, "by a factor of r", ours, fact(abs(power + 1) <= 0.1), "Section 3.6")]
+
+
+def _uoro(which, points):
+    one, two = "kf:copies=1", "uoro:window=0"
+    if one not in points or two not in points:
+        return []
+    kf, uoro = points[one]["error"], points[two]["error"]
+    ours = f"squared error {kf:.3g} against {uoro:.3g} of the gradient's"
+    what = f"{SUBJECTS[which]}: KF-RTRL is quieter than UORO, by a factor of 10 or more"
+    return [Claim(what, "significantly less noise", ours, fact(uoro >= 10 * kf), "Section 3.6")]
 
 
 def _sampling(which, points):
@@ -177,7 +231,7 @@ def _sampling(which, points):
         "rank and window (it takes five sixths of them to say so)"
     )
     what = f"{SUBJECTS[which]}: signs make a larger squared error than sampling"
-    return Claim(what, NEW, ours, judged(above >= 5 / 6 * len(ratios)))
+    return Claim(what, NEW, ours, fact(above >= 5 / 6 * len(ratios)))
 
 
 def _share(points, one, two):
