@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-_ROOMS = ("extend", "lab", "river")  # modules that are asked for by name
+_ROOMS = ("export", "extend", "lab", "river")  # modules that are asked for by name
 
 
 def _names():

@@ -29,10 +29,10 @@ def export(
     """
     with explained():
         from evergrad._core.printable import printable
-        from evergrad._export import export_onnx, export_safetensors
-        from evergrad._export.safetensors_file import readout_path
         from evergrad._training.folder import open_run
         from evergrad._training.run import load
+        from evergrad.export import export_onnx, export_safetensors
+        from evergrad.export.safetensors_file import readout_path
 
         out = run / f"model.{format.value}" if out is None else out
         for path in [out] if format is Format.onnx else [out, readout_path(out)]:

@@ -1,6 +1,7 @@
 """`evergrad lab`: estimators measured."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -123,6 +124,106 @@ def _depth(run, steps, batch, probes, seed, json_file):
         console.print(Text(str(layer)), soft_wrap=True)
     layers = [dataclasses.asdict(layer) for layer in found]
     write_json(json_file, {"subject": chosen.words, "steps": steps, "probes": probes, "seed": seed, "layers": layers})
+
+
+@lab_app.command()
+def reach(
+    run: Annotated[Path, typer.Argument(help="Folder of a run: its model and its data.", metavar="RUN")],
+    steps: Annotated[
+        int, typer.Option(help="Steps with frozen weights; no lag beyond them is seen.", min=4, max=10**8)
+    ] = 400,
+    batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 4,
+    samples: Annotated[int, typer.Option(help="Steps whose gradient is taken apart.", min=2, max=10**6)] = 32,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for reach.json and reach.png.")] = None,
+) -> None:
+    """How far back the gradient of a run's network looks on its data, exactly: what a horizon of so many steps would have of it.
+
+    Example: evergrad lab reach runs/copy --out runs/copy-reach
+    """
+    with explained():
+        _reach(run, steps, batch, samples, seed, out)
+
+
+def _reach(run, steps, batch, samples, seed, out):
+    import jax
+    from rich.console import Console
+    from rich.text import Text
+
+    from evergrad._core.files import write_whole
+    from evergrad._core.machine import machine
+    from evergrad._core.printable import printable
+    from evergrad.lab import reach, subject
+    from evergrad.lab.summary import plot_reach
+
+    for name, kind in (("reach.png", "PNG"), ("reach.json", "JSON")) if out else ():
+        check_may_replace(out / name, kind, "--out")
+    console = Console()
+    chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    data, key = chosen.data, jax.random.key(seed)
+    with console.status("carrying gradients back"):
+        found = reach(chosen.model, data.x, data.y, data.reset, weights=data.weight, samples=samples, key=key)
+    words = f"{chosen.words}; {found.looked_at} gradients taken apart, {steps:,} steps of {batch} streams"
+    console.print(Text(printable(words)), soft_wrap=True)
+    console.print(Text(str(found)), soft_wrap=True)
+    if out is None:
+        return
+    document = {
+        "product": "evergrad",
+        "subject": chosen.words,
+        "steps": steps,
+        "batch": batch,
+        "samples": found.looked_at,
+    }
+    document |= {"seed": seed, "horizon_99": found.horizon(), "horizon_50": found.horizon(0.5)} | machine()
+    document |= {"shares": found.shares.tolist(), "errors": found.error.tolist()}
+    write_whole(out / "reach.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    plot_reach(words, found, out / "reach.png")
+    console.print(Text(printable(f"results: {out / 'reach.json'}, {out / 'reach.png'}")), soft_wrap=True)
+
+
+@lab_app.command()
+def probe(
+    run: Annotated[Path, typer.Argument(help="Folder of a run: its model and its data.", metavar="RUN")],
+    estimator: Annotated[
+        list[str], typer.Option(help="name:parameter=value,…; may be given several times.", metavar="NAME:...")
+    ] = _ESTIMATORS,
+    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=2, max=10**8)] = 200,
+    batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 1,
+    probes: Annotated[int, typer.Option(help="Random directions.", min=2, max=10**6)] = 64,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Cosine and squared error of estimators at any size, without exact RTRL: along random directions that are carried forward.
+
+    Example: evergrad lab probe runs/copy --estimator ok:rank=8 --estimator snap1 --estimator tbptt:horizon=16
+    """
+    with explained():
+        check_json_file(json_file)
+        _probe(run, estimator, steps, batch, probes, seed, json_file)
+
+
+def _probe(run, names, steps, batch, probes, seed, json_file):
+    import jax
+    from rich.console import Console
+    from rich.text import Text
+
+    from evergrad._core.printable import printable
+    from evergrad.lab import probe, subject
+
+    console = Console()
+    estimators = {name: subject.parse_estimator(name) for name in names}
+    chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    data, key = chosen.data, jax.random.key(seed)
+    given = data.x, data.y, data.reset
+    with console.status("carrying directions forward"):
+        found = probe(chosen.model, estimators, *given, weights=data.weight, probes=probes, key=key)
+    words = f"{chosen.words}; {steps:,} steps of {batch} streams, {probes} directions"
+    console.print(Text(printable(words)), soft_wrap=True)
+    for name, row in found.items():
+        console.print(Text(printable(f"{name}: {row}")), soft_wrap=True)
+    rows = {name: dataclasses.asdict(row) for name, row in found.items()}
+    write_json(json_file, {"subject": chosen.words, "steps": steps, "probes": probes, "seed": seed, "estimators": rows})
 
 
 def _settings(task, cell, units, length, data, seed):

@@ -309,7 +309,9 @@ class _Settings:
 def _with_parameters_of_others() -> type:
     """The same with a field for every parameter of estimators that other packages have registered."""
     known = {f.name for f in dataclasses.fields(_Settings)}
-    more = [(name, Any, parameter(name)) for name in registry.PARAMETERS if name not in known]
+    more = [
+        (name, about.kind | None, parameter(name)) for name, about in registry.PARAMETERS.items() if name not in known
+    ]
     return dataclasses.make_dataclass("Settings", more, bases=(_Settings,), frozen=True, kw_only=True)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.model import Model
 from evergrad._core.readouts import Softmax
-from evergrad._export import read_model
-from evergrad._export.layout import layers_of
+from evergrad.export import read_model
+from evergrad.export.layout import layers_of
 
 
 def shape_of(path: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Reach:
     shares: Float[np.ndarray, " lags"]
     error: Float[np.ndarray, " lags"]
     looked_at: int  # steps whose gradient was taken apart
+    most: int  # lags that could have been seen; beyond the last share nothing was
 
     def horizon(self, share: float = 0.99) -> int | None:
         """The fewest steps after which no more than 1 − share of the gradient's square is missing; None if all are too few."""
@@ -40,11 +41,10 @@ class Reach:
 
     def __str__(self) -> str:
         far, half = self.horizon(0.99), self.horizon(0.5)
-        most = len(self.shares)
-        if far is None or far > 0.9 * most:
+        if far is None or far > 0.9 * self.most:
             return (
-                f"more than 1 % of this gradient is older than {most} steps, all that were looked at; half of it comes from the "
-                f"last {half}. Look at longer sequences, or use an estimator without a horizon."
+                f"more than 1 % of this gradient is older than {0.9 * self.most:.0f} steps, nearly all that could be seen; half of "
+                f"it comes from the last {half}. Look at longer sequences, or use an estimator without a horizon."
             )
         tries = 1 << max(0, (far - 1).bit_length())
         return (
@@ -91,7 +91,7 @@ def _summary(missing: np.ndarray, whole: np.ndarray) -> Reach:
     n = len(whole)
     error = np.sqrt((n - 1) / n * ((without - without.mean(0)) ** 2).sum(0))
     last = max(1, int(np.flatnonzero(missing.sum(0) > 1e-12 * whole.sum())[-1:].sum()) + 2)
-    return Reach(shares[: min(last, lags)], error[: min(last, lags)], n)
+    return Reach(shares[: min(last, lags)], error[: min(last, lags)], n, lags)
 
 
 @eqx.filter_jit

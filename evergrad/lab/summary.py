@@ -85,3 +85,24 @@ def plot(title: str, found: Mapping[str, dict[str, Any]], path: Path) -> None:
     axes.set_title(title, fontsize=10)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     save(figure, path)
+
+
+def plot_reach(title: str, found: Any, path: Path) -> None:
+    """What is missing of the gradient's square beyond every horizon, on two logarithmic axes."""
+    lags = np.arange(1, len(found.shares) + 1)
+    missing = np.maximum(1 - found.shares, 1e-6)
+    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    style = line_style(0)
+    axes.loglog(lags, missing, linewidth=1.8, **style)
+    low, high = np.maximum(missing - found.error, 1e-6), missing + found.error
+    axes.fill_between(lags, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    axes.axhline(0.01, color="0.5", linewidth=1, linestyle=":")
+    far = found.horizon()
+    if far is not None:
+        axes.axvline(far, color="0.5", linewidth=1, linestyle=":")
+        axes.annotate(f"99 % within {far} steps", (far, 0.01), textcoords="offset points", xytext=(6, 6), fontsize=9)
+    axes.set_xlabel("horizon (steps back)")
+    axes.set_ylabel("share of the gradient's square beyond it")
+    axes.set_title(title, fontsize=9, wrap=True)
+    axes.grid(alpha=0.3)
+    save(figure, path)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evergrad._export import read_model
 from evergrad._training.folder import open_run
 from evergrad._training.run import load
+from evergrad.export import read_model
 from tests.training_helpers import (
     TINY,
     as_on_the_command_line,  # noqa: F401

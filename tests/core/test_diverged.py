@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 import evergrad as eg
 from evergrad._cli import app
 from evergrad._core.sources import Data, Sequence
-from evergrad._export import export_onnx, export_safetensors
 from evergrad._training.checkpoint import Checkpoints
 from evergrad._training.folder import open_run
 from evergrad._training.run import load
+from evergrad.export import export_onnx, export_safetensors
 from tests.helpers import make_data, make_model
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 

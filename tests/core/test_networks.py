@@ -402,7 +402,7 @@ def _stacks():
 def test_a_stack_goes_out_to_onnx_and_comes_back(name, tmp_path):
     import onnxruntime
 
-    from evergrad._export import export_onnx, import_onnx
+    from evergrad.export import export_onnx, import_onnx
 
     model = cast(model_of(_stacks()[name]), jnp.float32)
     export_onnx(model, tmp_path / "m.onnx")
@@ -419,7 +419,7 @@ def test_a_stack_goes_out_to_onnx_and_comes_back(name, tmp_path):
 
 
 def test_a_stack_of_equal_layers_goes_out_to_pytorch_and_comes_back(tmp_path):
-    from evergrad._export import export_safetensors, import_safetensors
+    from evergrad.export import export_safetensors, import_safetensors
 
     model = cast(model_of(_stacks()["lstms"]), jnp.float32)
     export_safetensors(model, tmp_path / "m.safetensors")

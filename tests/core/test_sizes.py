@@ -17,11 +17,11 @@ from evergrad._cli import app
 from evergrad._core import placing, room
 from evergrad._core.planner import Rates
 from evergrad._core.readouts import Softmax
-from evergrad._export import export_safetensors
 from evergrad._training import evaluation, loop, run as runs, sizes
 from evergrad._training.build import make_job
 from evergrad._training.folder import create
 from evergrad._training.resolve import resolve
+from evergrad.export import export_safetensors
 from evergrad.lab import noise
 from evergrad.lab.subject import untrained
 from tests.training_helpers import as_on_the_command_line  # noqa: F401

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 import evergrad as eg
-from evergrad._export import export_onnx, import_onnx
+from evergrad.export import export_onnx, import_onnx
 
 INPUTS, UNITS, OUTPUTS, STEPS, STREAMS = 3, 5, 2, 7, 4
 CELLS = {"rnn": eg.RNN, "lstm": eg.LSTM, "gru": eg.GRU}

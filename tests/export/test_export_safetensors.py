@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import evergrad as eg
-from evergrad._export import export_onnx, export_safetensors, import_safetensors, read_model
+from evergrad.export import export_onnx, export_safetensors, import_safetensors, read_model
 
 CELLS = {"rnn": (eg.RNN, 1), "lstm": (eg.LSTM, 4), "gru": (eg.GRU, 3)}
 

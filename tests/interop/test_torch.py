@@ -6,7 +6,7 @@ import optax
 import pytest
 
 import evergrad as eg
-from evergrad._export import export_onnx, export_safetensors, import_onnx, import_safetensors
+from evergrad.export import export_onnx, export_safetensors, import_onnx, import_safetensors
 
 torch = pytest.importorskip("torch", reason="`make test-interop` has an environment with torch")
 from safetensors.torch import load_file, save_file  # noqa: E402

@@ -1,5 +1,7 @@
 """The meter for reach finds a lag that is known; probes find what exact RTRL finds."""
 
+import json
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from evergrad.extend import Data
 from evergrad.lab.lags import Reach
 from evergrad.lab.noise import measure
 from tests.helpers import make_data, make_model
+from tests.training_helpers import succeed
 
 KEY = jax.random.key(0)
 
@@ -59,10 +62,10 @@ def test_what_a_horizon_has_is_what_tbptt_has():
 
 
 def test_the_words_follow_the_figures():
-    short = Reach(np.array([0.6, 0.95, 0.995, 0.999, 1.0, *[1.0] * 20]), np.zeros(25), 8)
+    short = Reach(np.array([0.6, 0.95, 0.995, 0.999, 1.0, *[1.0] * 20]), np.zeros(25), 8, 25)
     assert "last 3 steps" in str(short)
     assert "TBPTT(horizon=4, stride=1)" in str(short)
-    long = Reach(np.linspace(0, 0.9, 50), np.zeros(50), 8)
+    long = Reach(np.linspace(0, 0.9, 50), np.zeros(50), 8, 50)
     assert long.horizon() is None
     assert "without a horizon" in str(long)
 
@@ -112,3 +115,17 @@ def test_all_basis_directions_give_the_gradient(monkeypatch):
 def test_what_cannot_be_is_refused(call, words):
     with pytest.raises(eg.InputError, match=words):
         call(make_model("rhn"), make_data(8))
+
+
+def test_on_the_command_line(tmp_path):
+    """A copy network of length T looks back at most 2T + 2 steps, where its streams begin."""
+    run, out = tmp_path / "run", tmp_path / "reach"
+    sizes = ["--units", "6", "--batch", "2", "--length", "4", "--jitter", "1", "--steps", "20", "--report", "20"]
+    succeed("train", "copy", *sizes, "--estimator", "tbptt", "--out", run)
+    said = succeed("lab", "reach", run, "--steps", "60", "--samples", "8", "--out", out)
+    found = json.loads((out / "reach.json").read_text())
+    assert f"last {found['horizon_99']} steps" in said
+    assert len(found["shares"]) <= 10
+    assert (out / "reach.png").stat().st_size > 5_000
+    said = succeed("lab", "probe", run, "--estimator", "snap1", "--estimator", "rtrl", "--steps", "20", "--probes", "8")
+    assert "rtrl: cosine 1.000 ± 0.000" in said

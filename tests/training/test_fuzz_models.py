@@ -18,7 +18,7 @@ import pytest
 from safetensors import numpy as safetensors
 
 import evergrad as eg
-from evergrad._export import export_onnx, export_safetensors, import_onnx, import_safetensors
+from evergrad.export import export_onnx, export_safetensors, import_onnx, import_safetensors
 from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor
 from tests.fuzzing import changed_values, damaged, flipped, forget_peak, peak_mib, result_unless_refused
 

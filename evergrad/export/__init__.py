@@ -1,7 +1,7 @@
 """Trained models out to, and in from, ONNX and PyTorch's layout. Needs `pip install evergrad[export]`."""
 
-from evergrad._export.onnx_file import export_onnx as export_onnx, import_onnx as import_onnx
-from evergrad._export.safetensors_file import (
+from evergrad.export.onnx_file import export_onnx as export_onnx, import_onnx as import_onnx
+from evergrad.export.safetensors_file import (
     export_safetensors as export_safetensors,
     import_safetensors as import_safetensors,
 )

@@ -9,7 +9,7 @@ import evergrad as eg
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.files import written_whole
 from evergrad._core.printable import first_line
-from evergrad._export.layout import (
+from evergrad.export.layout import (
     GATES,
     Layout,
     check_weights,

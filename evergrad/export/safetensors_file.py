@@ -8,7 +8,7 @@ import evergrad as eg
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.files import written_whole
 from evergrad._core.printable import first_line, printable
-from evergrad._export.layout import FLOATS, check_weights, from_layout, kind_of, layers_of, readout_from, to_layout
+from evergrad.export.layout import FLOATS, check_weights, from_layout, kind_of, layers_of, readout_from, to_layout
 
 
 def readout_path(path: Path) -> Path:
