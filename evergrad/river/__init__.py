@@ -11,5 +11,7 @@ except ImportError as error:
     ) from error
 
 from evergrad.river.classifier import OnlineRNNClassifier as OnlineRNNClassifier
+from evergrad.river.detector import AnomalyDetector as AnomalyDetector
 from evergrad.river.forecaster import OnlineRNNForecaster as OnlineRNNForecaster
+from evergrad.river.forks import ForkedError as ForkedError
 from evergrad.river.regressor import OnlineRNNRegressor as OnlineRNNRegressor

@@ -3,6 +3,7 @@
 import abc
 import hashlib
 import numbers
+import pickle
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad._core.checks import InputError, refuse_unless, whole_number
-from evergrad.river import saving
+from evergrad.river import history, reporting, saving, whole
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
 from evergrad.river.pending import Sample
 from evergrad.river.session import Session
@@ -31,10 +32,13 @@ class StreamLearner(abc.ABC):
     cell: str
     estimator: eg.Estimator | None
     optimiser: str
-    learning_rate: float
+    learning_rate: float | None
     clip: float
     seed: int | None
     layers: int
+    lanes: int
+    restart: bool
+    _rate = 1e-3  # of learning, unless another is given
 
     def __init__(
         self,
@@ -42,21 +46,24 @@ class StreamLearner(abc.ABC):
         cell: str = "lstm",
         estimator: eg.Estimator | None = None,
         optimiser: str = "adam",
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         clip: float = 1.0,
         seed: int | None = None,
         layers: int = 1,
+        lanes: int = 1,
+        restart: bool = False,
     ):
         name = type(self).__name__
         whole_number(units, 1, f"{name}(units={units})", "units", "the size of the hidden state")
         whole_number(layers, 1, f"{name}(layers={layers})", "layers", "the cells on top of each other")
+        whole_number(lanes, 1, f"{name}(lanes={lanes})", "lanes", "the parallel streams")
         for given, known, what in ((cell, CELLS, "cell"), (optimiser, OPTIMISERS, "optimiser")):
             refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
         refuse_unless(
             estimator is None or isinstance(estimator, eg.Estimator),
             f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for it.",
         )
-        for given, what in ((learning_rate, "learning_rate"), (clip, "clip")):
+        for given, what in ((self._rate if learning_rate is None else learning_rate, "learning_rate"), (clip, "clip")):
             refuse_unless(
                 isinstance(given, numbers.Real) and bool(0 < given < np.inf),
                 f"{name}({what}={given}) must be a number above 0.",
@@ -67,9 +74,19 @@ class StreamLearner(abc.ABC):
             whole_number(seed, 0, f"{name}(seed={seed})", "seed", "or None for another one every time")
         self.units, self.cell, self.estimator, self.optimiser = units, cell, estimator, optimiser
         self.learning_rate, self.clip, self.seed, self.layers = learning_rate, clip, seed, layers
+        self.lanes, self.restart = lanes, restart
+        self._room = 0, 0  # features and classes that are to come
+        self._peeking = False  # the next prediction is asked for to be looked at, and is no sample
+        self._guard = whole.Guard()
         self._slots = Slots()
         self._session: Session | None = None
         self._begin()
+
+    def _draft(self) -> "StreamLearner":
+        """For a call to change: nothing that is reached from here is changed, only replaced."""
+        draft = whole.like(self)
+        draft._session = None if self._session is None else self._session.draft()
+        return draft
 
     @abc.abstractmethod
     def _begin(self) -> None:
@@ -82,6 +99,11 @@ class StreamLearner(abc.ABC):
     @property
     def _lanes(self) -> int | None:
         return None if self._session is None else self._session.settings.lanes
+
+    @property
+    def _streams(self) -> int:
+        """Those that there are, or will be."""
+        return int(self.lanes) if self._session is None else self._session.settings.lanes
 
     def _check_lanes(self, lanes: int) -> None:
         if lanes > 0 and self._lanes in (None, lanes):
@@ -103,7 +125,7 @@ class StreamLearner(abc.ABC):
     def _encode_one(self, found: dict[Hashable, float | str], past: Mapping[Hashable, Any]) -> np.ndarray:
         """[1, d]."""
         found = {**found, **past}
-        self._slots.add(found)
+        self._slots = self._slots.with_room(found)
         raw = np.full((1, self._ready(1)), np.nan)
         self._slots.write(found, raw[0])
         return raw
@@ -113,7 +135,7 @@ class StreamLearner(abc.ABC):
     ) -> np.ndarray:
         """[T, B, d] of columns [T, B] that were checked."""
         columns = {**columns, **past}
-        self._slots.add_columns(columns)
+        self._slots = self._slots.with_room_for_columns(columns)
         shape = next(iter(columns.values())).shape
         raws = np.full((*shape, self._ready(shape[1])), np.nan)
         self._slots.write_columns(columns, raws)
@@ -127,6 +149,7 @@ class StreamLearner(abc.ABC):
         self._slots.write_columns(columns, raws)
         return raws
 
+    @whole.reads
     def save(self, path: str | Path) -> None:
         """Everything, into one safetensors file, from which `load` goes on exactly."""
         saving.save(self, path)
@@ -134,6 +157,43 @@ class StreamLearner(abc.ABC):
     @classmethod
     def load(cls, path: str | Path) -> "StreamLearner":
         return saving.load(cls, path)
+
+    @whole.changes
+    def warmup(self, features: Any = 0, classes: int = 0) -> None:
+        """Compiles all that samples one by one will need, so that none of them has to wait.
+
+        `features` is their number, a sample to count, or their names; each category of a string counts as one. Room is
+        made for so many, and for so many classes; more than these compile once more. What is known stays known.
+        """
+        number = features if isinstance(features, numbers.Integral) else len(features)
+        for given, what in ((number, "features"), (classes, "classes")):
+            whole_number(given, 0, f"warmup({what}={given})", what, "how many there will be")
+        own = sum(isinstance(name, tuple) and name[:1] == (history.OWN,) for name in self._slots.kinds)
+        self._room = own + int(number) + int(classes), int(classes)
+        self._ready(self._streams)
+        self._session.warmup()
+
+    @whole.reads
+    def report(self) -> dict[str, Any]:
+        """How it goes, for a log or a dashboard: numbers, or a list of them where there are several lanes.
+
+        Errors, losses and shares are running means with a memory of 1,000 samples, of all that was predicted and learned.
+        """
+        if self._session is None:
+            return {"samples": 0, "waiting": 0}
+        return reporting.report(self._session, self._slots)
+
+    @property
+    def _raw_memory_usage(self) -> int:
+        """Bytes, those of the arrays included."""
+        return len(pickle.dumps(self))
+
+    @whole.changes
+    def debug_one(self, x: Mapping[Hashable, Any]) -> str:
+        """For river's `Pipeline.debug_one`, which asks for a prediction next: that one is not taken for a sample."""
+        self._check_features(x)
+        self._peeking = True
+        return f"{type(self).__name__} after {0 if self._session is None else self._session.taken} samples"
 
     def _step_of(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> Sample:
         """The step that a target is for: the one that was predicted, or else one that is taken now."""
@@ -144,6 +204,9 @@ class StreamLearner(abc.ABC):
         return sample
 
     def _predict_step(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> np.ndarray:
+        if self._peeking:
+            self._peeking, raw = False, encode()
+            return self._session.ask(raw)[0]
         out = None if self._session is None else self._session.predict_again(key)
         if out is None:
             raw = encode()
@@ -152,18 +215,23 @@ class StreamLearner(abc.ABC):
 
     def _ready(self, lanes: int) -> int:
         """A session with room for all features and classes. Both come in powers of two, to compile seldom."""
-        slots, classes = max(4, 1 << (len(self._slots) - 1).bit_length()), self._classes()
+        slots, classes = power_of_two(max(4, len(self._slots), self._room[0])), self._classes()
         if self._session is None:
             seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else int(self.seed)
             usual = eg.RTRL() if issubclass(CELLS[self.cell], eg.UnitCell) else eg.OK(rank=4, window=16)
             estimator = usual if self.estimator is None else self.estimator
-            learning = self.optimiser, float(self.learning_rate), float(self.clip)
+            rates = float(self._rate if self.learning_rate is None else self.learning_rate), float(self.clip)
             sizes = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
-            settings = Settings(self.cell, int(self.units), estimator, *learning, **sizes)
-            self._session = Session(settings, seed)
+            settings = Settings(self.cell, int(self.units), estimator, self.optimiser, **sizes)
+            self._session = Session(settings, rates, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
             self._session.grow(slots=slots, classes=classes)
         return slots
+
+
+def power_of_two(number: int) -> int:
+    """The next one, so that what is compiled for a size serves many."""
+    return 1 << (number - 1).bit_length()
 
 
 def check_shapes(columns: Columns, shape: tuple[int, int]) -> None:

@@ -1,5 +1,6 @@
 """Learning a number: what regressor and forecaster have in common."""
 
+import decimal
 import math
 import numbers
 from collections.abc import Hashable, Mapping
@@ -25,7 +26,7 @@ class ChangeLearner(StreamLearner):
     )
 
     def _begin(self) -> None:
-        self._slots.add(dict.fromkeys((history.LAST, *history.CHANGE), math.nan))
+        self._slots = self._slots.with_room(dict.fromkeys((history.LAST, *history.CHANGE), math.nan))
         self._known = None
 
     def _classes(self) -> int:
@@ -38,14 +39,24 @@ class ChangeLearner(StreamLearner):
         y = check_number(y, self._without_target)
         found = self._check_features(x)
         known, key = self._targets_known(1), frozenset(found.items())
+        if self._session is not None and known[0, -1] == y and self._session.repeated(key, _change_of(y)):
+            return
         encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
         self._learn(self._step_of(key, known[:, -1], encode), np.array([y]))
 
     def _predict_one(self, x: Mapping[Hashable, Any]) -> float:
+        return _prediction(*self._predicted_one(x)).item()
+
+    def _levels_one(self, x: Mapping[Hashable, Any]) -> tuple[float, np.ndarray]:
+        """The last target known, 0 before the first, and the changes from it at all levels of `bands.LEVELS`."""
+        last, out = self._predicted_one(x)
+        return float(np.nan_to_num(last[0])), out[0, 1:]
+
+    def _predicted_one(self, x):
         found = self._check_features(x)
         known, key = self._targets_known(1), frozenset(found.items())
         encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
-        return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode)).item()
+        return known[:, -1], self._predict_step(key, known[:, -1], encode)
 
     def _learn(self, sample: Sample, y: np.ndarray) -> None:
         """Targets y [B] of one step, NaN where missing."""
@@ -100,8 +111,14 @@ class ChangeLearner(StreamLearner):
         return self._slots.check_columns(columns)
 
 
+def _change_of(y):
+    """What a sample learns of the target y: its change, 0 from no target."""
+    return lambda sample: np.nan_to_num(np.array([y]) - sample.last)
+
+
 def check_number(y: Any, otherwise: str) -> float:
     """A target that can be learned; `otherwise` says what to do without one."""
+    y = float(y) if isinstance(y, decimal.Decimal) else y
     if not isinstance(y, numbers.Real | np.bool_) or not abs(y) < math.inf:
         raise InputError(f"y is {y!r}: a target is a finite number. {otherwise}")
     if abs(y) > LARGEST:
@@ -124,4 +141,4 @@ def check_numbers(y: Any) -> np.ndarray:
 
 def _prediction(last, out):
     """0 before the first target, as river's regressors say."""
-    return np.where(np.isnan(last), 0.0, last) + out
+    return np.where(np.isnan(last), 0.0, last) + out[..., 0]

@@ -25,6 +25,8 @@ def check_session(state: Any) -> None:
     _check_arrays(found, arrays)
     _check_samples(found, [*state["pending"], *([] if state.get("twin") is None else [state["twin"]])])
     _check_hidden(found, state["hidden"])
+    rates = state["rates"]
+    need(_is_real(rates, (2,)) and bool((rates > 0).all()), f"its learning rate and clip are {rates!r}")
     need(_is_count(state["seed"]), f"its seed is {state['seed']!r}")
 
 
@@ -38,8 +40,10 @@ def check_learner(learner: Any) -> None:
     need({*slots.kinds} == {*slots.places, *slots.categories}, "its features have no kinds")
     need(session is None or isinstance(session, Session), "it has no session")
     if session is not None:
-        need(len(slots) <= session.settings.slots, "it has more features than its network")
+        need(max(len(slots), learner._room[0]) <= session.settings.slots, "it has more features than its network")
         need(learner._classes() == session.settings.classes, "it has other classes than its network")
+    room = learner._room
+    need(isinstance(room, tuple) and len(room) == 2 and all(map(_is_count, room)), "it has no room for features")
     _check_past(learner, learner._lanes)
 
 
@@ -50,8 +54,6 @@ def _check_settings(settings: Settings, entries: int) -> None:
     need(_is_count(settings.layers) and 0 < settings.layers <= entries, f"its layers are {settings.layers}")
     need(settings.cell in CELLS and settings.optimiser in OPTIMISERS, "its cell or its optimiser is unknown")
     need(settings.dtype in ("float32", "float64"), f"its numbers are {settings.dtype!r}")
-    numbers = (settings.learning_rate, settings.clip)
-    need(all(isinstance(a, float) and 0 < a < np.inf for a in numbers), f"its learning rate and clip are {numbers}")
     need(isinstance(settings.estimator, eg.Estimator), "it has no estimator")
     parameters = [value for value in vars(settings.estimator).values() if _is_count(value)]
     largest = max(units * (units + slots), lanes * slots, units * classes, *parameters, 0)
@@ -69,8 +71,9 @@ def _check_arrays(found: Machine, arrays: list[np.ndarray]) -> None:
 
 def _check_samples(found: Machine, samples: list[Any]) -> None:
     lanes, slots = found.settings.lanes, found.settings.slots
-    for _, raw, last, z, before, first, repeats in samples:
+    for _, raw, last, z, told, before, first, repeats in samples:
         need(_is_real(raw, (lanes, slots)) and _is_real(z, (lanes, slots)), "a sample that waits has other features")
+        need(_is_real(told) and len(told) == lanes, "a sample that waits was told nothing")
         need(_is_real(last, (lanes,)) or _is_id(last, (lanes,)), "a sample that waits has other targets")
         need(isinstance(first, bool) and _is_count(repeats), "a sample that waits is damaged")
         _check_hidden(found, before)

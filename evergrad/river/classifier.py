@@ -7,8 +7,8 @@ import numpy as np
 from river import base
 
 from evergrad._core.checks import InputError, refuse_unless
-from evergrad.river import arrays, history
-from evergrad.river.base import StreamLearner, check_shapes, row_key
+from evergrad.river import arrays, history, whole
+from evergrad.river.base import StreamLearner, check_shapes, power_of_two, row_key
 from evergrad.river.pending import Sample
 
 Label = bool | int | float | str
@@ -18,7 +18,8 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     """Recurrent network that learns a label from every sample as it comes.
 
     Features are numbers, strings (categories) or None (missing); they may appear and vanish, and so may classes appear.
-    Features are standardised online; the last known label is one more of them.
+    Features are standardised online; the last known label is one more of them. Probabilities are a mixture, by how likely
+    each made the labels that came, of the classes' frequencies, of logistic regression and of the network.
 
     Time goes on once a sample. `predict_one` shows the sample to the network, `learn_one` with the same features, at
     once or many samples later, teaches that step.
@@ -34,41 +35,56 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     optimiser
         "adam", "sgd" or "rmsprop".
     learning_rate
-        Of the optimiser. Everything is standardised, so that the default serves most streams.
+        Of the optimiser. Everything is standardised, so that the default serves most streams. None is 1e-2.
     clip
         Largest norm of the recurrent gradient.
     seed
         For weights and estimator; None is another one every time.
     layers
         Cells on top of each other.
+    lanes
+        Parallel streams that share the network. With one, `learn_many` takes rows for samples in a row; with B, for one
+        sample of each of B streams.
+    restart
+        Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
     """
+
+    _rate = 1e-2
 
     def _begin(self) -> None:
         self._labels: list[Label] = []  # their places are the ids of the classes
         self._last: np.ndarray | None = None  # [B] the id of the last class known, −1 for none
 
     def _classes(self) -> int:
-        return max(2, 1 << (len(self._labels) - 1).bit_length()) if self._labels else 2
+        return power_of_two(max(2, len(self._labels), self._room[1]))
 
     @property
     def _multiclass(self) -> bool:
         return True
 
+    @whole.changes
     def learn_one(self, x: dict[Hashable, Any], y: Label) -> None:
         label = self._check_label(y)
         found = self._check_features(x)
         key, last = frozenset(found.items()), self._last_known(1)
         target = self._ids([label])
+        if self._session is not None and self._session.repeated(key, lambda sample: target):
+            return
         self._learn(self._step_of(key, last, lambda: self._encode_one(found, self._past_one(last))), target)
 
+    @whole.changes
     def predict_proba_one(self, x: dict[Hashable, Any]) -> dict[Label, float]:
         found = self._check_features(x)
         key, last = frozenset(found.items()), self._last_known(1)
         out = self._predict_step(key, last, lambda: self._encode_one(found, self._past_one(last)))
         return dict(zip(self._labels, self._shares(out)[0].tolist(), strict=True))
 
+    @whole.changes
     def learn_many(self, X: Any, y: Any) -> None:
-        """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. None in y is missing."""
+        """Samples in a row, as many as X (frame or array) has; with several lanes one of each. None in y is missing."""
+        if self._streams == 1:
+            self._run(X, y)
+            return
         labels = [self._check_label(v, missing=True) for v in arrays.labels(y).tolist()]
         self._check_one_kind(labels)
         columns = self._check_series(arrays.row_columns(X), (1, len(labels)))
@@ -76,10 +92,17 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         target = self._ids(labels)
         self._learn(self._step_of(key, last, lambda: self._encode_columns(columns, self._past_row(last))[0]), target)
 
+    @whole.changes
     def predict_proba_many(self, X: Any) -> Any:
-        """One row of probabilities a lane: a frame, classes for columns, with the frame's index."""
+        """Of samples in a row, or of one a lane: a frame, classes for columns, with the frame's index.
+
+        With one lane this changes nothing; with several they wait for their labels.
+        """
         import pandas as pd
 
+        if self._streams == 1:
+            found = self.predict_proba(X) if self._labels else np.zeros((len(X), 0))
+            return pd.DataFrame(found, columns=self._labels, index=getattr(X, "index", None))
         columns = self._check_series(arrays.row_columns(X), (1, len(X)))
         key, last = row_key(columns), self._last_known(len(X))
         out = self._predict_step(key, last, lambda: self._encode_columns(columns, self._past_row(last))[0])
@@ -110,6 +133,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         labels, unknown = self.classes_[shares.argmax(-1)], ~shares.any(-1)
         return (np.where(unknown, None, labels) if unknown.any() else labels).reshape(np.shape(y))
 
+    @whole.reads
     def predict_proba(self, X: Any) -> np.ndarray:
         """Of the next samples in a row, from the labels known now, in the order of `classes_`. Changes nothing."""
         shape = arrays.series_shape(X)
@@ -127,6 +151,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
             outs.append(self._shares(out))
         return np.stack(outs) if np.ndim(X) == 3 else np.stack(outs)[:, 0]
 
+    @whole.reads
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest labels of the next samples in a row. Changes nothing."""
         return self.classes_[self.predict_proba(X).argmax(-1)]
@@ -135,6 +160,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     def classes_(self) -> np.ndarray:
         return np.array(self._labels)
 
+    @whole.changes
     def _run(self, X, y, to_come=()):
         y = arrays.labels(y)
         labels = [self._check_label(v, missing=True) for v in y.ravel().tolist()]
@@ -180,7 +206,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         """Ids, −1 for None; labels that are new get the next ones, and the network room for them."""
         for label in labels:
             if label is not None and label not in self._labels:
-                self._labels.append(label)
+                self._labels = [*self._labels, label]
         if self._session is not None:
             self._ready(self._session.settings.lanes)
         return np.array([-1 if label is None else self._labels.index(label) for label in labels], np.int32)

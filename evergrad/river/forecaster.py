@@ -5,7 +5,7 @@ import numpy as np
 from river.time_series.base import Forecaster
 
 from evergrad._core.checks import refuse_unless, whole_number
-from evergrad.river import history
+from evergrad.river import history, whole
 from evergrad.river.change import ChangeLearner
 
 
@@ -26,20 +26,24 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
     optimiser
         "adam", "sgd" or "rmsprop".
     learning_rate
-        Of the optimiser.
+        Of the optimiser. None is 1e-3.
     clip
         Largest norm of the recurrent gradient.
     seed
         For weights and estimator; None is another one every time.
     layers
         Cells on top of each other.
+    restart
+        Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
     """
 
     _without_target = "For a value that is missing, leave the step out, or pass what forecast(1) says."
 
+    @whole.changes
     def learn_one(self, y: float, x: dict[Hashable, Any] | None = None) -> None:
         self._learn_one({} if x is None else x, y)
 
+    @whole.reads
     def forecast(self, horizon: int, xs: list[dict[Hashable, Any]] | None = None) -> list[float]:
         """The next `horizon` values. Leaves the model as it is."""
         whole_number(horizon, 1, f"forecast(horizon={horizon})", "horizon", "the number of steps ahead")
@@ -57,6 +61,6 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
             }
             raw = self._encode_known(columns, history.past_row(known))[0]
             out, hidden = self._session.ask(raw, hidden)
-            values.append(float(known[0, -1] + out[0]))
-            known = history.push(known, known[:, -1] + out)
+            values.append(float(known[0, -1] + out[0, 0]))
+            known = history.push(known, known[:, -1] + out[:, 0])
         return values

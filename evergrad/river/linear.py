@@ -8,10 +8,12 @@ Reference: Haykin, Adaptive Filter Theory, ch. 10; Potter 1963 for the square ro
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad.river.scaler import GROWTH, running_rate, within
+from evergrad.river import robust
+from evergrad.river.scaler import GROWTH, WARM, running_rate, within
 
 FORGET = 0.995  # λ: a memory of 200 samples
 RIDGE = 10.0  # how strongly w is held at 0 to begin with
@@ -19,7 +21,7 @@ TOLERATED = 1.0  # usual errors; larger ones lose weight
 FARTHEST = 4.0  # usual errors; the network's targets end there
 ORDINARY = 1.0  # mean changes; no smaller error is too large to be believed
 NOTHING = 1e-3  # mean changes; if less is left over, the target stands still or is foretold
-WARM = 10  # samples after which the usual size of an error is known
+CALM = 1 / 32  # mean changes; if the newest 30 are no larger, the mean is out of date and begins again with these
 
 
 class LinearPart(eqx.Module):
@@ -30,45 +32,73 @@ class LinearPart(eqx.Module):
     count: Float[Array, ""]
     scale: Float[Array, ""]  # mean size of a change
     usual: Float[Array, ""]  # mean size of what is left over, in units of scale
+    moves: Float[Array, " n"]  # sizes of the newest changes, in a ring
+    misses: Float[Array, " n"]  # and of what was left over
 
 
 def start(features: int) -> LinearPart:
-    zero = jnp.zeros(())
-    return LinearPart(jnp.zeros(features + 1), jnp.eye(features + 1) / RIDGE**0.5, zero, zero, zero)
+    zero, ring = jnp.zeros(()), jnp.zeros(robust.KEPT)
+    return LinearPart(jnp.zeros(features + 1), jnp.eye(features + 1) / RIDGE**0.5, zero, zero, zero, ring, ring)
 
 
 def predict(part: LinearPart, z: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The change that is expected, and what one unit of the network's output is worth."""
-    return part.scale * (part.weight @ _with_one(z)), part.scale * part.usual
+    return part.scale * (part.weight @ with_one(z)), part.scale * part.usual
 
 
 def learn(
-    part: LinearPart, z: Float[Array, " d"], change: Float[Array, ""], weight: Float[Array, ""]
+    part: LinearPart,
+    z: Float[Array, " d"],
+    change: Float[Array, ""],
+    weight: Float[Array, ""],
+    late: Float[Array, ""],
 ) -> tuple[LinearPart, Float[Array, ""]]:
-    """The new part, and what the network should have said. Weight 0 changes nothing."""
-    count = part.count + 1
-    rate = running_rate(count)
-    bound = jnp.maximum(FARTHEST, GROWTH / rate) * part.scale  # as in the scaler, so that no outlier sets the unit
-    moved = within(jnp.abs(change), bound, count > WARM)
-    # on a plateau, where nothing has been left over for long, the size that changes had is kept for when it ends
-    still = (count > WARM) & (part.usual < NOTHING) & (moved < part.scale)
-    scale = jnp.where(still, part.scale, part.scale + rate * (moved - part.scale))
-    features = _with_one(z)
+    """The new part, and what the network should have said. Weight 0 changes nothing.
+
+    Changes over k samples that begin at every sample say together no more than one in k of them: where targets come
+    `late`, each counts for 1/(1 + late) and as much less is forgotten.
+    """
+    count, scale, moves = _sized(part, change)
+    features = with_one(z)
     error = jnp.where(scale > 0, change / jnp.where(scale > 0, scale, 1), 0) - part.weight @ features
-    # an error of the size of a change is never an outlier, or else after a plateau, when hardly any were left over, all would be
-    most = jnp.maximum(FARTHEST * part.usual, ORDINARY)
-    size = jnp.where(count > WARM, jnp.minimum(jnp.abs(error), most), jnp.abs(error))
-    usual = part.usual + jnp.maximum(rate, 1 - FORGET) * (size - part.usual)
+    misses = robust.keep(part.misses, count, jnp.abs(error) * scale)
+    usual = _usual(part, count, scale, misses, jnp.abs(error))
     trust = jnp.minimum(1, TOLERATED * usual / jnp.maximum(jnp.abs(error), 1e-12))
-    w, root = _absorb(part.weight, part.root / FORGET**0.5, features, error, trust)
-    w, root = _hold(w, root, count)
-    new = LinearPart(w, root, count, scale, usual)
+    pace = 1 / (1 + late)
+    kept = FORGET**pace
+    w, root = absorb(part.weight, part.root / jnp.sqrt(kept), features, error, pace * trust)
+    w, root = hold(w, root, count, 1 - kept)
+    new = LinearPart(w, root, count, scale, usual, moves, misses)
     target = jnp.clip(error / jnp.where(usual > 0, usual, 1), -FARTHEST, FARTHEST)
-    keep = lambda a, b: jnp.where(weight > 0, a, b)  # noqa: E731
-    return LinearPart(*(keep(a, b) for a, b in zip(_fields(new), _fields(part), strict=True))), target
+    return jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, part), target
 
 
-def _absorb(weight, root, features, error, trust):
+def _sized(part, change):
+    """The mean size of a change: of the first ones robustly, later such that no outlier sets it."""
+    count, size = part.count + 1, jnp.abs(change)
+    rate = running_rate(count)
+    bound = jnp.maximum(FARTHEST, GROWTH / rate) * part.scale  # as in the scaler
+    moved = within(size, bound, count > WARM)
+    moves = robust.keep(part.moves, count, size)
+    known = robust.mean_size(moves, count)
+    # on a plateau, where nothing has been left over for long, the size that changes had is kept for when it ends
+    still = (part.usual < NOTHING) & (moved < part.scale)
+    scale = jnp.where(still, part.scale, part.scale + rate * (moved - part.scale))
+    calm = (count > WARM) & (moves.mean() < CALM * scale) & (jnp.median(moves) > 0)
+    count = jnp.where(calm, WARM + 1 + (count - 1) % WARM, count)
+    return count, jnp.where((count <= WARM) | calm, known, scale), moves
+
+
+def _usual(part, count, scale, misses, size):
+    """The mean size of what is left over, likewise, in units of the mean change."""
+    first = robust.mean_size(misses, count) / jnp.where(scale > 0, scale, 1)
+    # an error of the size of a change is never an outlier, or else after a plateau, when hardly any were left over, all would be
+    size = jnp.minimum(size, jnp.maximum(FARTHEST * part.usual, ORDINARY))
+    later = part.usual + jnp.maximum(running_rate(count), 1 - FORGET) * (size - part.usual)
+    return jnp.where(count > WARM, later, first)
+
+
+def absorb(weight, root, features, error, trust):
     """One sample more: P' = P − share·(Pφ)(Pφ)ᵀ, in the square root of P, so that rounding cannot make P indefinite."""
     seen = features @ root
     gain = root @ seen
@@ -77,16 +107,12 @@ def _absorb(weight, root, features, error, trust):
     return weight + share * error * gain, root - share / (1 + jnp.sqrt(rest)) * gain[:, None] * seen[None]
 
 
-def _hold(weight, root, count):
+def hold(weight, root, count, forgotten, ridge=RIDGE):
     """The pull of w to 0 would be forgotten too: it is renewed, one weight at a time in turn."""
     one = jnp.arange(len(weight), dtype=count.dtype) == count % len(weight)
-    pull = RIDGE * (1 - FORGET) * len(weight)
-    return _absorb(weight, root, jnp.asarray(one, weight.dtype), -jnp.sum(jnp.where(one, weight, 0)), pull)
+    pull = ridge * forgotten * len(weight)
+    return absorb(weight, root, jnp.asarray(one, weight.dtype), -jnp.sum(jnp.where(one, weight, 0)), pull)
 
 
-def _with_one(z):
+def with_one(z):
     return jnp.concatenate([z, jnp.ones(1, z.dtype)])
-
-
-def _fields(part):
-    return part.weight, part.root, part.count, part.scale, part.usual

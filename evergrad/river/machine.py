@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import threading
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,23 +18,22 @@ from evergrad._cells.base import output_of, outputs_of
 from evergrad._core import driver
 from evergrad._core.linearize import flat_step, unflatten
 from evergrad._core.sources import Data, Sequence
-from evergrad.river import linear, scaler
+from evergrad.river import forks, label, number, scaler
 
 CELLS = {name: entry.load() for name, entry in registry.CELLS.items()}
 SMALL = 1024  # entries
+CLIPS = 5e-3  # what one update weighs in the share of those that were clipped
 OPTIMISERS = {"adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """All that decides what is compiled. `classes` is 0 for a regression."""
+    """All that decides what is compiled; rates are numbers that a program is given. `classes` is 0 for a regression."""
 
     cell: str
     units: int
     estimator: eg.Estimator
     optimiser: str
-    learning_rate: float
-    clip: float
     lanes: int
     slots: int
     classes: int
@@ -44,7 +45,7 @@ class Inside(eqx.Module):
     """All that a stream learner knows, but for the names of things: one pytree."""
 
     scaler: scaler.Scaler  # lanes first
-    linear: linear.LinearPart | None  # lanes first
+    head: number.Head | label.Head  # lanes first
     state: driver.State
 
 
@@ -76,13 +77,16 @@ class Machine:
 
     def __init__(self, settings: Settings):
         self.settings = settings
+        self.head = label if settings.classes else number
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
         self.is_key = [jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
         self.buffers = Buffers(jax.eval_shape(self._plain, jax.eval_shape(self._start, key)))
         self.look = jax.jit(self._look)
-        self.learn = jax.jit(self._learn, donate_argnums=0, static_argnames="full")
-        self.series = jax.jit(self._series, donate_argnums=0)
+        # nothing is given away: a call that is interrupted leaves the state it began with, and others may read that one
+        self.learn = jax.jit(self._learn, static_argnames="full")
+        self.again = jax.jit(self._again)
+        self.series = jax.jit(self._series)
 
     def start(self, key: Array) -> list[Array]:
         # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
@@ -121,65 +125,72 @@ class Machine:
         per_lane = lambda part: jax.tree.map(lambda a: jnp.tile(a[None], (s.lanes, *(1,) * a.ndim)), part)  # noqa: E731
         return Inside(
             per_lane(scaler.start(s.slots)),
-            None if s.classes else per_lane(linear.start(s.slots)),
-            self._learner(self._model(model_key)).init(batch=s.lanes, key=state_key),
+            per_lane(self.head.start(s.slots, s.classes)),
+            self._learner(self._model(model_key), jnp.ones(2)).init(batch=s.lanes, key=state_key),
         )
 
     def _look(self, leaves, hidden, raw):
-        """z, the hidden state after the sample, and the prediction, of samples raw [B, d]."""
+        """Of samples raw [B, d]: z, the hidden state after them, what every expert says, and the prediction."""
         inside = self.inside(leaves)
-        z = jax.vmap(scaler.standardise)(inside.scaler, raw)
+        z = scaler.standardise(inside.scaler, raw)
         cell, readout = inside.state.model.cell, inside.state.model.readout
         hidden = jax.vmap(flat_step, (None, 0, 0))(cell, inside.state.hidden if hidden is None else hidden, z)
         seen = jax.vmap(lambda h, z: output_of(cell, unflatten(cell, h), z))(hidden, z)
         out = jax.vmap(lambda h: readout.predict(readout(h)))(seen)
-        if inside.linear is not None:
-            base, unit = jax.vmap(linear.predict)(inside.linear, z)
-            out = base + unit * out[:, 0]
-        return z, hidden, out
+        told = jax.vmap(self.head.tell)(jax.vmap(self.head.say)(inside.head.part, z), out)
+        return z, hidden, told, jax.vmap(self.head.conclude)(inside.head.judge, told)
 
-    def _learn(self, leaves, z, raw, target, weight, *, full):
+    def _learn(self, leaves, rates, z, raw, told, target, weight, late, *, full):
         """The state after learning from samples that were looked at as z. A target is a change, or a class.
 
         `full` says whether the window is: known to the caller, it need not be a condition, past which all is copied.
         """
         inside = self.inside(leaves)
-        target, part = self._prepare(inside.linear, z, target, weight)
+        wanted, part, unit = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(inside.head.part, z, target, weight, late)
+        judge = jax.vmap(self.head.judged)(inside.head.judge, told, target, weight, unit)
         if self.settings.estimator.past.stride == 1:
-            data = Data(z, target, jnp.zeros(weight.shape, bool), weight)
-            update = self._learner(inside.state.model)._update
+            data = Data(z, wanted, jnp.zeros(weight.shape, bool), weight)
+            update = self._learner(inside.state.model, rates)._update
             state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
         else:
-            state, _ = self._drive(inside.state, 1, z[None], target[None], weight[None])
-        return self.leaves(Inside(jax.vmap(scaler.update)(inside.scaler, raw), part, state))
+            state, _ = self._drive(inside.state, rates, 1, z[None], wanted[None], weight[None])
+        return self.leaves(Inside(scaler.update(inside.scaler, raw), type(inside.head)(part, judge), state))
 
-    def _series(self, leaves, steps, raws, targets, weights):
+    def _again(self, leaves, z, target, weight):
+        """The state after the linear part has learned once more from samples that were learned from: time stands still."""
+        inside = self.inside(leaves)
+        late = jnp.zeros((), z.dtype)
+        _, part, _ = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(inside.head.part, z, target, weight, late)
+        return self.leaves(Inside(inside.scaler, type(inside.head)(part, inside.head.judge), inside.state))
+
+    def _series(self, leaves, rates, steps, raws, targets, weights):
         """Looking and learning, `steps` times: the state after it, and the prediction made before learning, at each.
 
         The arrays may be longer; what is past the last step must be NaN in raws and 0 in weights.
         """
         inside = self.inside(leaves)
+        late = jnp.zeros((), raws.dtype)
 
-        def step(front, sample):
+        def teach(front, sample):
             (scale, part), (raw, target, weight) = front, sample
-            z = jax.vmap(scaler.standardise)(scale, raw)
-            told = None if part is None else jax.vmap(linear.predict)(part, z)
-            target, part = self._prepare(part, z, target, weight)
-            return (jax.vmap(scaler.update)(scale, raw), part), (z, target, told)
+            z = scaler.standardise(scale, raw)
+            said = jax.vmap(self.head.say)(part, z)
+            wanted, part, unit = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(part, z, target, weight, late)
+            return (scaler.update(scale, raw), part), (z, wanted, said, unit)
 
-        front, (z, target, told) = jax.lax.scan(step, (inside.scaler, inside.linear), (raws, targets, weights))
-        state, out = self._drive(inside.state, steps, z, target, weights)
-        out = out if told is None else told[0] + told[1] * out[..., 0]
-        return self.leaves(Inside(*front, state)), out
+        def judge(judge, sample):
+            said, out, target, weight, unit = sample
+            told = jax.vmap(self.head.tell)(said, out)
+            concluded = jax.vmap(self.head.conclude)(judge, told)
+            return jax.vmap(self.head.judged)(judge, told, target, weight, unit), concluded
 
-    def _prepare(self, part, z, target, weight):
-        """What the network is to learn, and the linear part after learning."""
-        if part is None:
-            return target, None
-        part, target = jax.vmap(linear.learn)(part, z, target, weight)
-        return target[:, None], part
+        front = inside.scaler, inside.head.part
+        (scale, part), (z, wanted, said, unit) = jax.lax.scan(teach, front, (raws, targets, weights))
+        state, out = self._drive(inside.state, rates, steps, z, wanted, weights)
+        judge, out = jax.lax.scan(judge, inside.head.judge, (said, out, targets, weights, unit))
+        return self.leaves(Inside(scale, type(inside.head)(part, judge), state)), out
 
-    def _drive(self, state, steps, xs, ys, weights):
+    def _drive(self, state, rates, steps, xs, ys, weights):
         source = Sequence(Data(xs, ys, jnp.zeros(weights.shape, bool), weights))
         state, _, out, _ = driver.drive(
             self.settings.estimator,
@@ -189,13 +200,15 @@ class Machine:
             len(xs),
             limit=steps,
             keep=lambda out: out.predictions,
-            consume=self._learner(state.model)._update,
+            consume=self._learner(state.model, rates)._update,
         )
         return state, out
 
-    def _learner(self, model):
-        s = self.settings
-        return eg.Learner(model, s.estimator, OPTIMISERS[s.optimiser](s.learning_rate), clip=s.clip)
+    def _learner(self, model, rates):
+        """With rates (learning rate, clip) that may be traced: another one compiles nothing."""
+        learning_rate, clip = rates
+        optimiser = optax.chain(clip_cell(clip), OPTIMISERS[self.settings.optimiser](learning_rate))
+        return eg.Learner(model, self.settings.estimator, optimiser)
 
     def pack(self, leaves: list[Array]) -> list[np.ndarray]:
         """Plain arrays, from which `unpack` makes the same state again."""
@@ -212,6 +225,23 @@ class Machine:
         return [_embed(a, b, place) for a, b in zip(arrays, fresh, strict=True)]
 
 
+class Clipped(NamedTuple):
+    share: Array  # of the newest updates, some hundreds, that were clipped
+
+
+def clip_cell(clip: Array) -> optax.GradientTransformation:
+    """Bounds the norm of the recurrent gradient, the one of the cell, as `eg.Learner` does with a constant."""
+
+    def update(gradient, state, params=None):
+        norm = optax.tree.norm(gradient.cell)
+        scale = jnp.minimum(1, clip / jnp.maximum(norm, clip))
+        gradient = eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))
+        share = state.share + CLIPS * (jnp.asarray(norm > clip, state.share.dtype) - state.share)
+        return gradient, Clipped(share)
+
+    return optax.GradientTransformation(lambda params: Clipped(jnp.zeros(())), update)
+
+
 def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
     """`small` within `large`, with what is new at `place` of every axis that grew.
 
@@ -225,7 +255,12 @@ def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
     return large
 
 
-@functools.lru_cache(maxsize=128)
 def machine(settings: Settings) -> Machine:
     """Learners with equal settings, clones for instance, share what was compiled."""
-    return Machine(settings)
+    forks.check()
+    with _MAKING:  # or else two threads would make two of one
+        return _machine(settings)
+
+
+_MAKING = threading.Lock()
+_machine = functools.lru_cache(maxsize=128)(Machine)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 KEPT = 64  # the most that are remembered
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Sample:
     """One time step of all lanes, as it was looked at."""
 
@@ -18,6 +18,7 @@ class Sample:
     raw: np.ndarray  # [B, d], NaN where missing
     last: np.ndarray  # [B] the last target known then, NaN before the first
     z: Any  # [B, d] standardised, on the device
+    told: Any  # what the experts said of it, on the device
     before: Any  # [B, m] the hidden state it was looked at from; None: the network's own
     first: bool = False  # nothing had been learned yet
     repeats: int = 0  # how often it was asked for again, or samples that look alike followed it: nobody can tell
@@ -42,8 +43,17 @@ class Pending:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def kept(self) -> list[Sample]:
-        return [*self.samples, *([] if self.twin is None else [self.twin])]
+    def draft(self) -> "Pending":
+        new = Pending()
+        new.samples, new.twin, new.passed = self.samples.copy(), self.twin, self.passed.copy()
+        return new
+
+    def replace(self, make: Callable[[Sample], Sample]) -> None:
+        self.samples = deque(map(make, self.samples))
+        self.twin = None if self.twin is None else make(self.twin)
+
+    def has(self, key: Hashable) -> bool:
+        return any(sample.key == key for sample in self.samples) or (self.twin is not None and self.twin.key == key)
 
     def add(self, sample: Sample) -> None:
         self.samples.append(sample)
@@ -53,7 +63,7 @@ class Pending:
     def asked_again(self) -> Sample:
         """The newest sample."""
         self.twin = None
-        self.samples[-1].repeats += 1
+        self.samples[-1] = dataclasses.replace(self.samples[-1], repeats=self.samples[-1].repeats + 1)
         return self.samples[-1]
 
     def take(self, key: Hashable) -> tuple[list[Sample], Sample | None]:
@@ -86,7 +96,6 @@ class Pending:
         return sample
 
     def _again(self) -> Sample:
-        sample = self.twin
-        sample.repeats -= 1
+        sample = dataclasses.replace(self.twin, repeats=self.twin.repeats - 1)
         self.twin = sample if sample.repeats else None
         return sample

@@ -1,10 +1,12 @@
-from collections.abc import Hashable
+import numbers
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from river import base
 
-from evergrad.river import arrays
+from evergrad._core.checks import refuse_unless
+from evergrad.river import arrays, bands, whole
 from evergrad.river.change import ChangeLearner, check_numbers
 
 
@@ -29,13 +31,18 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
     optimiser
         "adam", "sgd" or "rmsprop".
     learning_rate
-        Of the optimiser. Everything is standardised, so that the default serves most streams.
+        Of the optimiser. Everything is standardised, so that the default serves most streams. None is 1e-3.
     clip
         Largest norm of the recurrent gradient.
     seed
         For weights and estimator; None is another one every time.
     layers
         Cells on top of each other.
+    lanes
+        Parallel streams that share the network. With one, `learn_many` takes rows for samples in a row; with B, for one
+        sample of each of B streams.
+    restart
+        Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
 
     Examples
     --------
@@ -44,18 +51,52 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())  # doctest: +SKIP
     """
 
+    @whole.changes
     def learn_one(self, x: dict[Hashable, Any], y: float) -> None:
         self._learn_one(x, y)
 
+    @whole.changes
     def predict_one(self, x: dict[Hashable, Any]) -> float:
         return self._predict_one(x)
 
+    @whole.changes
+    def predict_interval_one(self, x: dict[Hashable, Any], coverage: float = 0.9) -> tuple[float, float]:
+        """Between which two numbers the target will be, so often as `coverage` says. Counts as `predict_one` does.
+
+        The bounds are quantiles of what predictions missed by, followed online: they hold what they promise over time,
+        whatever the stream does, and are as wide as it is uncertain of late. Before the first two targets they are equal.
+        """
+        _check_level(coverage, "coverage")
+        low, high = self._quantiles(x, ((1 - coverage) / 2, (1 + coverage) / 2))
+        return low, high
+
+    @whole.changes
+    def predict_quantiles_one(self, x: dict[Hashable, Any], levels: Sequence[float]) -> dict[float, float]:
+        """Below which number the target will be with each probability. Counts as `predict_one` does."""
+        for level in levels:
+            _check_level(level, "level")
+        return dict(zip(levels, self._quantiles(x, levels), strict=True))
+
+    def _quantiles(self, x, levels):
+        last, changes = self._levels_one(x)
+        return [last + float(bands.at(level, changes)) for level in levels]
+
+    @whole.changes
     def learn_many(self, X: Any, y: Any) -> None:
-        """One step of parallel streams: row b of X (frame or array) and y[b] are lane b's. NaN in y is missing."""
+        """Samples in a row, as many as X (frame or array) has; with several lanes one of each. NaN in y is missing."""
+        if self._streams == 1:
+            self.run(X, y)
+            return
         self._learn_rows(arrays.row_columns(X), check_numbers(y))
 
+    @whole.changes
     def predict_many(self, X: Any) -> Any:
-        """One prediction a lane: a series with the frame's index, or an array."""
+        """Of samples in a row, or of one a lane: a series with the frame's index, or an array.
+
+        With one lane this changes nothing; with several they wait for their targets.
+        """
+        if self._streams == 1:
+            return arrays.like(X, self.predict(X))
         columns = arrays.row_columns(X)
         return arrays.like(X, self._predict_rows(columns, len(X)))
 
@@ -64,14 +105,21 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         self.run(X, y)
         return self
 
+    @whole.changes
     def run(self, X: Any, y: Any) -> np.ndarray:
         """`partial_fit`, and the predictions made before learning from each target: progressive validation."""
         y = check_numbers(y)
         columns = arrays.series_columns(X, self._lanes)
         return self._run(columns, y.reshape(len(y), y[:1].size)).reshape(y.shape)
 
+    @whole.reads
     def predict(self, X: Any) -> np.ndarray:
         """The next samples in a row, from the targets known now. Leaves the model as it is."""
         columns = arrays.series_columns(X, self._lanes)
         shape = arrays.series_shape(X)
         return self._ask(columns, *shape).reshape(shape if np.ndim(X) == 3 else shape[:1])
+
+
+def _check_level(level: float, what: str) -> None:
+    is_share = isinstance(level, numbers.Real) and bool(0 < level < 1)
+    refuse_unless(is_share, f"{what}={level} is no probability between 0 and 1, such as 0.9.")

@@ -19,17 +19,21 @@ from evergrad._registry import ESTIMATORS, name_of
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
-VERSION = 1
+VERSION = 2  # 1 had no experts, no intervals and no rings of newest values
 _CHECKSUM = "sha256"
 _KEYS = {"format", "version", "content", _CHECKSUM}
 
 
 def save(learner: Any, path: str | Path) -> None:
     path, tensors = Path(path), {}
-    content = json.dumps({"class": type(learner).__name__, "state": _plain(vars(learner), tensors)})
+    content = json.dumps({"class": type(learner).__name__, "state": _plain(_content(learner), tensors)})
     metadata = {"format": FORMAT, "version": str(VERSION), "content": content, _CHECKSUM: _checksum(content, tensors)}
     with written_whole(path) as beside:
         beside.write_bytes(safetensors.save(tensors, metadata))  # save_file would make it readable by its owner alone
+
+
+def _content(learner: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(learner).items() if name != "_guard"}
 
 
 def load(cls: type, path: str | Path) -> Any:

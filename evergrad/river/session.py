@@ -2,13 +2,14 @@
 
 import dataclasses
 import warnings
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
 import numpy as np
 
 from evergrad._core.checks import DivergedError
+from evergrad.river import whole
 from evergrad.river.machine import Machine, Settings, machine
 from evergrad.river.pending import KEPT, Pending, Sample
 
@@ -21,8 +22,9 @@ class Session:
     state after the newest, learned or not.
     """
 
-    def __init__(self, settings: Settings, seed: int):
+    def __init__(self, settings: Settings, rates: tuple[float, float], seed: int):
         self.seed = seed
+        self.rates = np.array(rates, settings.dtype)  # learning rate and clip
         self.machine: Machine = machine(settings)
         self.leaves: list[Any] = self.machine.start(jax.random.key(seed))
         self.taken = 0  # steps
@@ -31,6 +33,19 @@ class Session:
         self.asked: Hashable | None = None  # the newest sample, if nothing was learned since
         self.crowded = False  # a sample had to go by for others, and no target has found its own since
         self.warned = False  # of targets that come too late
+        self._forget()
+
+    def _forget(self):
+        self.found = False  # the target that came last found the sample that it is for
+        self.taught: tuple[Sample, np.ndarray, np.ndarray] | None = (
+            None  # the sample that was learned last, if it had been predicted
+        )
+
+    def draft(self) -> "Session":
+        """For a call to change: its arrays, its samples and its machine are this one's, and are never changed."""
+        draft = whole.like(self)
+        draft.pending = self.pending.draft()
+        return draft
 
     @property
     def settings(self) -> Settings:
@@ -44,15 +59,15 @@ class Session:
         if self.asked is None or self.asked != key:
             return None
         sample = self.pending.asked_again()
-        return self._finite(np.asarray(self.machine.look(self.leaves, sample.before, sample.raw)[2]))
+        return self._finite(np.asarray(self.machine.look(self.leaves, sample.before, sample.raw)[3]))
 
     def predict(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Of one sample of every lane, [B, d], which from then on waits for its target."""
         raw = raw.astype(self.settings.dtype)
-        z, hidden, out = self.machine.look(self.leaves, self.hidden, raw)
+        z, hidden, told, out = self.machine.look(self.leaves, self.hidden, raw)
         out = self._finite(np.asarray(out))
-        self.pending.add(Sample(key, raw, last, z, self.hidden, first=self.taken == 0))
-        self.hidden, self.asked = hidden, key
+        self.pending.add(Sample(key, raw, last, z, told, self.hidden, first=self.taken == 0))
+        self.hidden, self.asked, self.taught = hidden, key, None
         if len(self.pending) > KEPT:
             self._pass(self.pending.oldest())
             self.crowded = True
@@ -61,7 +76,7 @@ class Session:
     def ask(self, raw: np.ndarray, hidden: Any = None) -> tuple[np.ndarray, Any]:
         """A prediction, and the hidden state to ask on from, leaving everything as it is."""
         hidden = self.hidden if hidden is None else hidden
-        _, hidden, out = self.machine.look(self.leaves, hidden, raw.astype(self.settings.dtype))
+        _, hidden, _, out = self.machine.look(self.leaves, hidden, raw.astype(self.settings.dtype))
         return self._finite(np.asarray(out)), hidden
 
     def take(self, key: Hashable) -> Sample | None:
@@ -73,15 +88,43 @@ class Session:
         if self.crowded and not found and not self.warned:
             self._warn()
         self.crowded = self.crowded and not found
+        self.found = found
         return sample
 
     def look(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> Sample:
         """A step to learn from that was never predicted."""
         raw = raw.astype(self.settings.dtype)
-        return Sample(key, raw, last, self.machine.look(self.leaves, None, raw)[0], None)
+        z, _, told, _ = self.machine.look(self.leaves, None, raw)
+        return Sample(key, raw, last, z, told, None)
+
+    def warmup(self) -> None:
+        """Runs every program that samples one by one need, and throws away what comes out."""
+        s = self.settings
+        raw, nothing = np.full((s.lanes, s.slots), np.nan, s.dtype), np.zeros(s.lanes, s.dtype)
+        _, hidden, _, _ = self.machine.look(self.leaves, None, raw)
+        z, _, told, _ = self.machine.look(self.leaves, hidden, raw)
+        late = np.zeros((), s.dtype)
+        for full in (False, True) if s.estimator.window else (False,):
+            seen = z, raw, told, self._numbers(nothing), nothing, late
+            self.machine.learn(self.leaves, self.rates, *seen, full=full)[0].block_until_ready()
+
+    def repeated(self, key: Hashable, target: Callable[[Sample], np.ndarray]) -> bool:
+        """Whether a target is told again of the sample that was predicted and learned just before, and of none that waits.
+
+        Ensembles teach a sample several times to give it weight. Its linear part learns it again; time does not go on.
+        """
+        if self.taught is None or self.taught[0].key != key or self.pending.has(key):
+            return False
+        sample, before, weight = self.taught
+        if not np.array_equal(target(sample), before):
+            return False
+        seen = sample.z, self._numbers(before), weight.astype(self.settings.dtype)
+        self.leaves = self.machine.again(self.leaves, *seen)
+        return True
 
     def learn(self, sample: Sample, target: np.ndarray, weight: np.ndarray) -> None:
         self._step(sample, target, weight)
+        self.taught = (sample, target, weight) if self.found else None
         self.asked = None
         if not self.pending:
             self.hidden = None
@@ -90,7 +133,7 @@ class Session:
         """T steps, [T, B, …], in one compiled loop: the predictions made before learning from each."""
         while self.pending:
             self._pass(self.pending.oldest())
-        self.hidden = self.asked = self.pending.twin = None
+        self.hidden = self.asked = self.pending.twin = self.taught = None
         steps = len(raws)
         room = max(256, 1 << (steps - 1).bit_length())
         raws, targets, weights = (
@@ -101,7 +144,7 @@ class Session:
                 (weights.astype(self.settings.dtype), 0),
             )
         )
-        self.leaves, out = self.machine.series(self.leaves, np.int32(steps), raws, targets, weights)
+        self.leaves, out = self.machine.series(self.leaves, self.rates, np.int32(steps), raws, targets, weights)
         self.taken += steps
         return self._finite(np.asarray(out)[:steps])
 
@@ -113,10 +156,8 @@ class Session:
                 continue
             arrays = self.machine.grow(self.machine.pack(self.leaves), larger, self.seed + slots + classes)
             self.machine, self.leaves = larger, larger.unpack(arrays)
-        for sample in self.pending.kept():
-            more = slots - sample.raw.shape[1]
-            sample.raw = np.pad(sample.raw, ((0, 0), (0, more)), constant_values=np.nan)
-            sample.z = np.pad(np.asarray(sample.z), ((0, 0), (0, more)))
+        self.pending.replace(lambda sample: _wider(sample, slots))
+        self.taught = None
 
     def _warn(self):
         self.warned = True
@@ -126,7 +167,7 @@ class Session:
             "late, call learn_one alone when they come, and instead of predict_one predict, with all samples whose "
             "targets are still to come."
         )
-        warnings.warn(message, stacklevel=6)  # where learn_one was called
+        warnings.warn(message, stacklevel=7)  # where learn_one was called
 
     def _pass(self, sample):
         nothing = np.zeros(self.settings.lanes)
@@ -135,7 +176,9 @@ class Session:
     def _step(self, sample, target, weight):
         full = self.settings.estimator.past.full_after(self.taken)
         target, weight = self._numbers(target), weight.astype(self.settings.dtype)
-        self.leaves = self.machine.learn(self.leaves, sample.z, sample.raw, target, weight, full=full)
+        late = np.array(len(self.pending), self.settings.dtype)
+        seen = sample.z, sample.raw, sample.told
+        self.leaves = self.machine.learn(self.leaves, self.rates, *seen, target, weight, late, full=full)
         self.taken += 1
 
     def _numbers(self, targets):
@@ -145,7 +188,7 @@ class Session:
         if not np.isfinite(out).all():
             raise DivergedError(
                 f"a prediction became non-finite after {self.taken} samples with "
-                f"{self.settings.estimator!r}. Try a lower learning_rate (now {self.settings.learning_rate}), or an "
+                f"{self.settings.estimator!r}. Try a lower learning_rate (now {self.rates[0]:g}), or an "
                 "estimator with less noise (a larger rank or window).",
                 self.leaves,
                 out,
@@ -156,6 +199,7 @@ class Session:
         return {
             "settings": self.settings,
             "seed": self.seed,
+            "rates": self.rates,
             "arrays": self.machine.pack(self.leaves),
             "passed": list(self.pending.passed),
             "pending": [_on_host(sample) for sample in self.pending.samples],
@@ -165,7 +209,7 @@ class Session:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.seed, self.machine = state["seed"], machine(state["settings"])
+        self.seed, self.rates, self.machine = state["seed"], state["rates"], machine(state["settings"])
         self.leaves = self.machine.unpack(state["arrays"])
         self.taken = int(self.machine.inside(self.leaves).state.time)
         self.pending = Pending()
@@ -175,10 +219,22 @@ class Session:
         self.pending.twin = None if twin is None else Sample(*twin)
         self.hidden, self.asked = state["hidden"], state["asked"]
         self.crowded = self.warned = False
+        self._forget()
+
+
+def _wider(sample, slots):
+    more = (0, 0), (0, slots - sample.raw.shape[1])
+    raw = np.pad(sample.raw, more, constant_values=np.nan)
+    return dataclasses.replace(sample, raw=raw, z=np.pad(np.asarray(sample.z), more))
 
 
 def _on_host(sample):
-    return sample.key, *map(_host, (sample.raw, sample.last, sample.z, sample.before)), sample.first, sample.repeats
+    return (
+        sample.key,
+        *map(_host, (sample.raw, sample.last, sample.z, sample.told, sample.before)),
+        sample.first,
+        sample.repeats,
+    )
 
 
 def _host(a):

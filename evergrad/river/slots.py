@@ -1,6 +1,7 @@
 """From named features to slots of a vector: features and categories get the next free slot when they first appear."""
 
 import datetime as dt
+import decimal
 import math
 import numbers
 from collections.abc import Hashable, Mapping
@@ -17,7 +18,7 @@ NUMBER, CATEGORY = "number", "category"
 
 
 class Slots:
-    """Which feature is where.
+    """Which feature is where. Never changed once a learner has it, but replaced.
 
     A number takes one slot, and its first value becomes that slot's origin, subtracted in float64 before anything is
     rounded to float32; a date is a number of seconds. A string takes one slot per category, 1 in its own and 0 in the
@@ -42,8 +43,33 @@ class Slots:
                 found[name] = value
         return found
 
-    def add(self, found: Mapping[Hashable, float | str]) -> None:
-        """Makes room for what appears for the first time. A number that is NaN gets its origin with its first value."""
+    def with_room(self, found: Mapping[Hashable, float | str]) -> "Slots":
+        """These, or if something appears for the first time others with room for it.
+
+        A number that is NaN gets its origin with its first value.
+        """
+        if not any(self._is_new(name, value) for name, value in found.items()):
+            return self
+        new = self._copy()
+        new._add(found)
+        return new
+
+    def _is_new(self, name, value):
+        if name not in self.kinds:
+            return True
+        if isinstance(value, str):
+            known = self.categories[name]
+            return value not in known and len(known) <= CATEGORIES
+        origin = self.origins[self.places[name]]
+        return origin != origin and value == value
+
+    def _copy(self):
+        new = Slots()
+        new.kinds, new.places, new.origins = dict(self.kinds), dict(self.places), list(self.origins)
+        new.categories = {name: dict(known) for name, known in self.categories.items()}
+        return new
+
+    def _add(self, found: Mapping[Hashable, float | str]) -> None:
         for name in sorted((name for name in found if name not in self.kinds), key=repr):
             if isinstance(found[name], str):
                 self.kinds[name], self.categories[name] = CATEGORY, {}
@@ -72,16 +98,21 @@ class Slots:
         """Columns [T, B] of floats, or of strings and None. Refuses what cannot be used; changes nothing."""
         return {name: self._check_column(name, np.asarray(column)) for name, column in columns.items()}
 
-    def add_columns(self, columns: Mapping[Hashable, np.ndarray]) -> None:
-        for name in sorted(columns, key=repr):  # as `add` does
+    def with_room_for_columns(self, columns: Mapping[Hashable, np.ndarray]) -> "Slots":
+        new = self._copy()
+        new._add_columns(columns)
+        return new
+
+    def _add_columns(self, columns):
+        for name in sorted(columns, key=repr):  # as `_add` does
             column = columns[name]
             if column.dtype == object:
                 for value in dict.fromkeys(v for v in column.ravel().tolist() if v is not None):
-                    self.add({name: value})
+                    self._add({name: value})
             else:
                 present = column[~np.isnan(column)]
                 if present.size:
-                    self.add({name: float(present[0])})
+                    self._add({name: float(present[0])})
 
     def write_columns(self, columns: Mapping[Hashable, np.ndarray], rows: np.ndarray) -> None:
         """The values into rows [T, B, d] of NaN, float64."""
@@ -100,6 +131,8 @@ class Slots:
     def _check_column(self, name, column):
         if column.dtype.kind == "M":
             column = _seconds_of(column)
+        if column.dtype.kind == "m":
+            column = column / np.timedelta64(1, "us") / 1e6
         if column.dtype.kind in "fiub":
             column = column.astype(np.float64)
             kind, extreme = self.kinds.get(name, NUMBER), np.abs(column) > LARGEST
@@ -151,12 +184,18 @@ class Slots:
             return None
         if isinstance(value, dt.date):
             return _seconds(value)
+        if isinstance(value, dt.timedelta):
+            return value.total_seconds()
+        if isinstance(value, np.timedelta64):
+            return float(value / np.timedelta64(1, "us")) / 1e6
+        if isinstance(value, decimal.Decimal):
+            return float(value)
         if isinstance(value, np.datetime64):
             return float(_seconds_of(value))
         if not isinstance(value, numbers.Real | np.bool_):
             raise InputError(
                 f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) "
-                "or None, or dates. Turn it into one of these."
+                "or None, dates or durations. Turn it into one of these."
             )
         if abs(value) > LARGEST:  # float may not hold it
             return math.inf if value > 0 else -math.inf

@@ -104,13 +104,13 @@ def test_river_learns_nothing_from_samples_that_go_by(estimator):
     rng = np.random.default_rng(0)
     for _ in range(12):
         model.learn_one({"a": float(rng.normal())}, float(rng.normal()))
-    session = model._session
-    inside = lambda: jax.device_get(trained(session.machine.inside(session.leaves).state))  # noqa: E731
-    before, steps = inside(), session.taken
+    inside = lambda session: jax.device_get(trained(session.machine.inside(session.leaves).state))  # noqa: E731
+    before, steps = inside(model._session), model._session.taken
     for _ in range(3):
         x = {"a": float(rng.normal())}
         model.predict_one(x)
+    session = model._session
     for sample in list(session.pending.samples):
         session._pass(sample)
     assert session.taken == steps + 3
-    assert eqx.tree_equal(before, inside())
+    assert eqx.tree_equal(before, inside(session))

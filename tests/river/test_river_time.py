@@ -143,7 +143,7 @@ def test_samples_without_target_go_by_and_are_bounded():
         model.predict_one({"v": SERIES[t]})
     assert len(model._session.pending) == KEPT
     assert steps(model) == 10
-    before = model._session.machine.inside(model._session.leaves).linear.count
+    before = model._session.machine.inside(model._session.leaves).head.part.count
     assert float(before[0]) == 0, "nothing was learned from them"
     model.learn_one({"v": SERIES[KEPT + 5]}, 1.0)
     assert len(model._session.pending) == 4, "a target settles all before it"
@@ -268,11 +268,3 @@ def test_second_samples_compile_nothing():
     clone.learn_one({"v": 1.0}, 1.0)
     assert clone._session.machine is machine, "clones share what was compiled"
     assert [f._cache_size() for f in (machine.look, machine.learn)] == counts
-
-
-def test_the_state_is_given_away():
-    model = regressor()
-    model.learn_one({"v": 1.0}, 1.0)
-    before = list(model._session.leaves)
-    model.learn_one({"v": 2.0}, 1.0)
-    assert all(a.is_deleted() for a in before)

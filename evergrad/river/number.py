@@ -1,0 +1,75 @@
+"""The head of a network that learns numbers: a linear part beside it, shares among experts, and intervals."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evergrad.river import bands, experts, linear
+
+MEMORY = 0.999  # of the running errors that are reported
+NAMES = experts.NAMES
+
+
+class Judge(eqx.Module):
+    """Of one stream: what was made of the experts' words, and how it went."""
+
+    mixture: experts.Mixture
+    bands: bands.Bands
+    errors: Float[Array, " e1"]  # running mean size of the error, of each expert and of the mixture
+    covered: Float[Array, ""]  # running share of targets within the interval of 90 %
+    count: Float[Array, ""]
+
+
+class Head(eqx.Module):
+    part: linear.LinearPart
+    judge: Judge
+
+
+def start(slots: int, classes: int) -> Head:
+    zero = jnp.zeros(())
+    judge = Judge(experts.start(), bands.start(), jnp.zeros(len(NAMES) + 1), zero, zero)
+    return Head(linear.start(slots), judge)
+
+
+def say(part: linear.LinearPart, z: Float[Array, " d"]) -> tuple[Array, Array]:
+    """What the linear part expects, and what one unit of the network's output is worth."""
+    return linear.predict(part, z)
+
+
+def tell(said: tuple[Array, Array], out: Float[Array, " 1"]) -> Float[Array, " e"]:
+    """Every expert's word on the change."""
+    base, unit = said
+    return jnp.stack([jnp.zeros_like(base), base, base + unit * out[0]])
+
+
+def conclude(judge: Judge, told: Float[Array, " e"]) -> Float[Array, " k1"]:
+    """The prediction, and all levels of its distribution."""
+    change = experts.combine(judge.mixture, told)
+    return jnp.concatenate([change[None], change + bands.offsets(judge.bands)])
+
+
+def teach(
+    part: linear.LinearPart, z: Float[Array, " d"], change: Array, weight: Array, late: Array
+) -> tuple[Float[Array, " 1"], linear.LinearPart, Array]:
+    """What the network is to learn, the part after learning, and the unit to judge in."""
+    unit = part.scale
+    part, target = linear.learn(part, z, change, weight, late)
+    return target[None], part, unit
+
+
+def judged(judge: Judge, told: Float[Array, " e"], change: Array, weight: Array, unit: Array) -> Judge:
+    said = conclude(judge, told)
+    count = judge.count + 1
+    rate = jnp.maximum(1 / count, 1 - MEMORY)
+    misses = jnp.abs(change - jnp.concatenate([told, said[:1]]))
+    low, high = (said[1 + bands.LEVELS.index(level)] for level in (0.05, 0.95))
+    within = jnp.asarray((low <= change) & (change <= high), change.dtype)
+    new = Judge(
+        experts.learn(judge.mixture, told, change, unit),
+        bands.learn(judge.bands, change - said[0]),
+        judge.errors + rate * (misses - judge.errors),
+        judge.covered + rate * (within - judge.covered),
+        count,
+    )
+    return jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, judge)

@@ -1,0 +1,71 @@
+"""How a stream learner goes, in numbers."""
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.river.machine import Inside
+from evergrad.river.session import Session
+from evergrad.river.slots import Slots
+
+
+def report(session: Session, slots: Slots) -> dict[str, Any]:
+    inside = session.machine.inside(session.leaves)
+    about = _labels if session.settings.classes else _numbers
+    return {
+        "samples": session.taken,
+        "waiting": len(session.pending),
+        **about(inside),
+        "clipped": float(inside.state.optimiser[0].share),
+        "scales": _scales(inside, slots),
+    }
+
+
+def _numbers(inside: Inside) -> dict[str, Any]:
+    from evergrad.river import experts, number
+
+    judge = inside.head.judge
+    *each, ours = _columns(judge.errors)
+    found = {"error": ours, **{f"error of {name}": e for name, e in zip(number.NAMES, each, strict=True)}}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["error against persistence"] = _plain(np.asarray(judge.errors)[:, -1] / np.asarray(judge.errors)[:, 0])
+    shares = np.stack([np.asarray(experts.shares(_lane(judge.mixture, i))) for i in range(len(judge.count))])
+    found["shares"] = dict(zip(number.NAMES, _columns(shares), strict=True))
+    found["coverage of the interval of 90 %"] = _plain(np.asarray(judge.covered))
+    found["mean change"] = _plain(np.asarray(inside.head.part.scale))
+    return found
+
+
+def _labels(inside: Inside) -> dict[str, Any]:
+    from evergrad.river import label
+
+    judge, found = inside.head.judge, {}
+    for what, values in (("share of errors", judge.errors), ("log loss", judge.losses)):
+        *each, ours = _columns(values)
+        found |= {what: ours, **{f"{what} of {name}": e for name, e in zip(label.NAMES, each, strict=True)}}
+    found["shares"] = dict(zip(label.NAMES, _columns(judge.shares), strict=True))
+    return found
+
+
+def _scales(inside: Inside, slots: Slots) -> dict[Any, dict[str, Any]]:
+    """Mean and spread of every numeric feature, in its own unit; those made here (the last target) are pairs."""
+    mean, spread = np.asarray(inside.scaler.mean), np.asarray(inside.scaler.spread)
+    return {
+        name: {"mean": _plain(slots.origins[place] + mean[:, place]), "spread": _plain(spread[:, place])}
+        for name, place in slots.places.items()
+    }
+
+
+def _lane(tree: Any, lane: int) -> Any:
+    import jax
+
+    return jax.tree.map(lambda a: a[lane], tree)
+
+
+def _columns(values: Any) -> list[Any]:
+    return [_plain(column) for column in np.asarray(values).T]
+
+
+def _plain(values: np.ndarray) -> Any:
+    """A number for one lane, a list for several."""
+    return values.item() if len(values) == 1 else values.tolist()
