@@ -74,7 +74,10 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     console = Console()
     console = console if console.is_terminal else Console(width=160)
     with console.status("the exact gradient") as status:
-        told = lambda name, _: status.update(f"{name} done")  # noqa: E731
+
+        def told(name, _):
+            return status.update(f"{name} done")
+
         rows = noise_of(chosen, estimators, repetitions=repetitions, smallest=smallest, seed=seed, told=told)
     settings = {"subject": chosen.words, "steps": steps, "repetitions": repetitions, "batch": batch}
     settings |= {"smallest": smallest, "seed": seed} | machine()

@@ -79,7 +79,10 @@ def _run(names, budget, data, reference, seeds, out, jobs):
     commands.check_folder(data, "--data")
     commands.check_reference(reference)
     console = Console()
-    say = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
+
+    def say(text):
+        return console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     with listening() as stop:
         data = None if data is None else str(data.resolve())
         plan = Plan(budget, out, data, seeds, jobs or cores(), stop, say)

@@ -124,14 +124,20 @@ def to_equinox(cell: Cell) -> Any:
     made = kind(cell.inputs, cell.units, dtype=cell.weight.dtype, key=jax.random.key(0))
     seen, recurrent, bias = jnp.split(cell.weight, (cell.inputs, cell.inputs + cell.units))
     if isinstance(cell, LSTM):
-        parts = lambda c: (c.weight_ih, c.weight_hh, c.bias)  # noqa: E731
+
+        def parts(c):
+            return (c.weight_ih, c.weight_hh, c.bias)
+
         return eqx.tree_at(parts, made, (seen.T, recurrent.T, bias[0]))
     n = cell.units
     two, of_x, of_h = slice(0, 2 * n), slice(2 * n, 3 * n), slice(3 * n, 4 * n)
     seen, recurrent = (
         jnp.concatenate([w[:, two], w[:, own]], axis=1).T for w, own in ((seen, of_x), (recurrent, of_h))
     )
-    parts = lambda c: (c.weight_ih, c.weight_hh, c.bias, c.bias_n)  # noqa: E731
+
+    def parts(c):
+        return (c.weight_ih, c.weight_hh, c.bias, c.bias_n)
+
     return eqx.tree_at(parts, made, (seen, recurrent, bias[0, : 3 * n], bias[0, of_h]))
 
 
@@ -161,7 +167,10 @@ def _ours(kind: type[LSTM] | type[GRU], *rows: Array) -> Cell:
 def _our_gru(seen: Array, recurrent: Array, bias: Array, bias_n: Array) -> Cell:
     """Three gates of both as our four: the candidate's share of x and its share of h are gates of their own."""
     n = len(recurrent)
-    zeros = lambda rows: jnp.zeros((rows, n), seen.dtype)  # noqa: E731
+
+    def zeros(rows):
+        return jnp.zeros((rows, n), seen.dtype)
+
     seen = jnp.concatenate([seen, zeros(len(seen))], axis=1)
     recurrent = jnp.concatenate([recurrent[:, : 2 * n], zeros(n), recurrent[:, 2 * n :]], axis=1)
     return _ours(GRU, seen, recurrent, jnp.concatenate([bias, bias_n]))

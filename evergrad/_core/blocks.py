@@ -157,7 +157,10 @@ def added(cell: Cell, found: Block) -> Cell:
 
 def with_zeros(cell: Cell, gradient: Cell, *lead: int) -> Cell:
     """A gradient with zeros for the parameters that it says nothing of."""
-    filled = lambda a, g: jnp.zeros((*lead, *a.shape), a.dtype) if g is None else g  # noqa: E731
+
+    def filled(a, g):
+        return jnp.zeros((*lead, *a.shape), a.dtype) if g is None else g
+
     return jax.tree.map(filled, parameters(cell), gradient)
 
 

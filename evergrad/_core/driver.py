@@ -183,8 +183,13 @@ def _learned(estimator, consume, state, results, t, seen):
     """
     state, gradient, target = _gradient(estimator, state, seen)
     new, results = consume(state, results, t, gradient, estimator.past.stride)
-    parts = lambda s: (s.model, s.optimiser)  # noqa: E731
-    choose = lambda a, b: jnp.where(target, a, b) if eqx.is_array(a) else a  # noqa: E731
+
+    def parts(s):
+        return (s.model, s.optimiser)
+
+    def choose(a, b):
+        return jnp.where(target, a, b) if eqx.is_array(a) else a
+
     chosen = jax.tree.map(choose, parts(new), parts(state))
     return eqx.tree_at(parts, new, chosen, is_leaf=lambda leaf: leaf is None), results
 
@@ -238,5 +243,8 @@ def _while(condition, body, carry):
 
 def _when(condition, body, carry):
     arrays, rest = eqx.partition(carry, eqx.is_array)
-    true = lambda arrays: eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)  # noqa: E731
+
+    def true(arrays):
+        return eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)
+
     return eqx.combine(jax.lax.cond(condition, true, lambda arrays: arrays, arrays), rest)

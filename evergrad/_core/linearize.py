@@ -109,7 +109,9 @@ class GeneralTransition(Transition):
     memory: GeneralMemory
 
     def matvec(self, v):
-        step = lambda state: flat_step(self.cell, state, self.memory.x)  # noqa: E731
+        def step(state):
+            return flat_step(self.cell, state, self.memory.x)
+
         return self.memory.alive * jax.jvp(step, (self.memory.state,), (v,))[1]
 
     def vecmat(self, v):

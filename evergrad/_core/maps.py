@@ -280,7 +280,10 @@ def _parted(cell: Cell) -> tuple[Any, Any, Any]:
 def _check_state(cell, state, new):
     same = jax.tree.structure(state) == jax.tree.structure(new)
     same = same and all(a.shape == b.shape for a, b in zip(*map(jax.tree.leaves, (state, new)), strict=True))
-    shown = lambda tree: ", ".join(str(list(a.shape)) for a in jax.tree.leaves(tree))  # noqa: E731
+
+    def shown(tree):
+        return ", ".join(str(list(a.shape)) for a in jax.tree.leaves(tree))
+
     refuse_unless(
         same,
         f"a step of {type(cell).__name__} gives another state ({shown(new)}) than `initial()` ({shown(state)}): both must be "
@@ -291,7 +294,10 @@ def _check_state(cell, state, new):
 def _sources(jaxpr: Any, marks: list[frozenset]) -> list[frozenset]:
     """Which marks every output of a program depends on."""
     known = dict(zip(jaxpr.invars, marks, strict=True))
-    look = lambda v: frozenset() if isinstance(v, Literal) else known.get(v, frozenset())  # noqa: E731
+
+    def look(v):
+        return frozenset() if isinstance(v, Literal) else known.get(v, frozenset())
+
     for eqn in jaxpr.eqns:
         given, inner = [look(v) for v in eqn.invars], _inner(eqn)
         out = _sources(inner[0], given) if inner else [frozenset().union(*given)] * len(eqn.outvars)
@@ -320,7 +326,10 @@ class _Reading:
 
     def run(self, jaxpr: Any, consts: list, values: list) -> list:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *values), strict=True))
-        look = lambda v: v.val if isinstance(v, Literal) else known[v]  # noqa: E731
+
+        def look(v):
+            return v.val if isinstance(v, Literal) else known[v]
+
         for eqn in jaxpr.eqns:
             known.update(zip(eqn.outvars, self._equation(eqn, [look(v) for v in eqn.invars]), strict=True))
         return [look(v) for v in jaxpr.outvars]

@@ -101,7 +101,10 @@ def spread(function: Callable, mesh: Mesh, given: tuple, axes: tuple, results: A
     """function(*given), with every device at work on its part of it. `axes` are those of `given`, `results` those of
     what comes out, or a number for a whole branch."""
     arrays, rest = eqx.partition(given, eqx.is_array)
-    specs = lambda axes: jax.tree.map(lambda axis: _spec(axis, mesh), axes)  # noqa: E731
+
+    def specs(axes):
+        return jax.tree.map(lambda axis: _spec(axis, mesh), axes)
+
     static = []
 
     def part(arrays):

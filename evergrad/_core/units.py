@@ -84,7 +84,9 @@ def carried_on(steps: Any) -> tuple[Float[Array, "s s n"], Float[Array, "k s g n
     identity = jnp.broadcast_to(jnp.eye(s, dtype=steps.carry.dtype)[:, :, None], (s, s, n))
 
     def back(suffix, step):
-        through = lambda a: jnp.einsum("abn,bcn->acn", suffix, a)  # noqa: E731
+        def through(a):
+            return jnp.einsum("abn,bcn->acn", suffix, a)
+
         return through(step.carry), (through(step.gates), through(step.own))
 
     product, (gates, own) = jax.lax.scan(back, identity, steps, reverse=True)

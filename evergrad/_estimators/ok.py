@@ -122,7 +122,8 @@ class KroneckerSum(Influence):
         return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
 
     def absorb_all(self, carried, cells, memories, keys):
-        mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
+        def mix(vectors, gram, key):
+            return mixing(vectors, gram, self.rank, self.mix, key)
 
         def pure(carried, memories, keys):
             return stream_by_stream(self, carried, cells, memories, keys)
@@ -176,7 +177,10 @@ def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> UInt32[Arra
     if old.size + new.size < _SMALL:
         return packed(across.summed(inner(old, new).sum(axis=0)))
     count = old.shape[1] + new.shape[1]
-    add = lambda total, row: (total + inner(*row), None)  # noqa: E731
+
+    def add(total, row):
+        return (total + inner(*row), None)
+
     total, _ = jax.lax.scan(add, jnp.zeros((count, count), jnp.float64), (old, new))
     return packed(across.summed(total))
 

@@ -80,7 +80,10 @@ def layer_layout(cell: KroneckerCell) -> Layout:
     first, second = _halves(kind)
     x, h, bias = weight[: cell.inputs], weight[cell.inputs : -1], weight[-1]
     second_bias = bias[second] * np.isin(second, first, invert=True)[:, None]
-    flat = lambda a: np.ascontiguousarray(a.reshape(a.shape[0], -1).T)  # noqa: E731
+
+    def flat(a):
+        return np.ascontiguousarray(a.reshape(a.shape[0], -1).T)
+
     return {
         "weight_ih": flat(x[:, first]),
         "weight_hh": flat(h[:, second]),
@@ -144,7 +147,10 @@ def layer_from(layout: Layout, source: str, number: int = 0) -> KroneckerCell:
     cell = KINDS[kind](x.shape[1], units, key=_any_key())
     first, second = _halves(kind)
     weight = np.zeros((x.shape[1] + units + 1, len(cell.gates), units), np.float32)
-    gates = lambda a: a.T.reshape(-1, GATES[kind], units)  # noqa: E731
+
+    def gates(a):
+        return a.T.reshape(-1, GATES[kind], units)
+
     weight[: x.shape[1], first] = gates(x)
     weight[x.shape[1] : -1, second] = gates(h)
     for place, bias in zip((first, second), biases, strict=True):

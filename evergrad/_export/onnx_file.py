@@ -36,8 +36,13 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     onnx = _onnx()
     layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
     check_weights(model)
-    tensor = lambda name, a: onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)  # noqa: E731
-    info = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)  # noqa: E731
+
+    def tensor(name, a):
+        return onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)
+
+    def info(name, *shape):
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
     inputs, outputs = model.cell.inputs, len(model.readout.bias)
     softmax = isinstance(model.readout, eg.Softmax)
     nodes, states, weights, seen = [], [], {}, "x"
@@ -117,7 +122,10 @@ def _constants(onnx: Any, graph: Any) -> Layout:
 
 def _weights(kind: str, layout: Layout) -> Layout:
     """W, R and B of an ONNX node."""
-    turn = lambda a: a.reshape(GATES[kind], -1, *a.shape[1:])[ORDER[kind]].reshape(a.shape)  # noqa: E731
+
+    def turn(a):
+        return a.reshape(GATES[kind], -1, *a.shape[1:])[ORDER[kind]].reshape(a.shape)
+
     return {
         "W": turn(layout["weight_ih"])[None],
         "R": turn(layout["weight_hh"])[None],
@@ -127,7 +135,10 @@ def _weights(kind: str, layout: Layout) -> Layout:
 
 def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
     kind, settings = node.op_type, {a.name: a for a in node.attribute}
-    refuse = lambda bad, what: refuse_unless(not bad, f"{path}: its {kind} {what}.")  # noqa: E731
+
+    def refuse(bad, what):
+        return refuse_unless(not bad, f"{path}: its {kind} {what}.")
+
     refuse("direction" in settings and settings["direction"].s != b"forward", "does not run forward only")
     refuse("activations" in settings and not _usual(kind, settings), "has activations other than the usual ones")
     refuse("clip" in settings or ("layout" in settings and settings["layout"].i), "has a clip, or batches first")
@@ -146,7 +157,10 @@ def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
         not _fit(gates, w, r, b), f"has weights W, R and B of the shapes {_shapes(w, r, b)}, which do not fit together"
     )
     refuse("hidden_size" in settings and settings["hidden_size"].i != r.shape[2], "has another hidden_size than R")
-    back = lambda a: a.reshape(gates, -1, *a.shape[1:])[np.argsort(ORDER[kind])].reshape(a.shape)  # noqa: E731
+
+    def back(a):
+        return a.reshape(gates, -1, *a.shape[1:])[np.argsort(ORDER[kind])].reshape(a.shape)
+
     b = np.zeros(2 * r.shape[1], np.float32) if b is None else b[0]
     first, second = np.split(b, 2)
     layout = {"weight_ih_l0": back(w[0]), "weight_hh_l0": back(r[0])}

@@ -235,7 +235,10 @@ def _copied(leaf: Any) -> jax.Array:
 
 def _with_window(arrays: dict[str, jax.Array], named: dict[str, Any]) -> dict[str, jax.Array]:
     """An old format's arrays with weights for the steps of a window: those of the cell as it is."""
-    cell = lambda name: arrays[_CELL + name.removeprefix(_WINDOW)]  # noqa: E731
+
+    def cell(name):
+        return arrays[_CELL + name.removeprefix(_WINDOW)]
+
     missing = {name: a for name, a in named.items() if name not in arrays}
     return arrays | {name: jnp.broadcast_to(cell(name)[None], a.shape) for name, a in missing.items()}
 

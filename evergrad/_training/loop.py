@@ -72,11 +72,17 @@ def form(job: Job) -> dict[str, Any]:
     shapes = eqx.filter_eval_shape(lambda: begin(dataclasses.replace(job, mesh=None)).arrays())
     if job.mesh is None:
         return shapes
-    axes = lambda state: driver.axes(state, job.learner.estimator, job.mesh)  # noqa: E731
+
+    def axes(state):
+        return driver.axes(state, job.learner.estimator, job.mesh)
+
     _, position = spread_axes(job.source, shapes["position"], job.mesh)
     slim, _ = shapes["back"]
     places = {"state": axes(shapes["state"]), "position": position, "back": (axes(slim), position)}
-    placed = lambda a, place: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)  # noqa: E731
+
+    def placed(a, place):
+        return jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)
+
     arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     return eqx.combine(jax.tree.map(placed, arrays, shardings(places, job.mesh)), rest)
 

@@ -170,7 +170,10 @@ def _go(folder, job, console, team, *, resumed):
         team.first_alone(lambda: folder.with_settings(job.settings, takes_kernels(job)))
         folder = dataclasses.replace(folder, settings=job.settings)
     progress = progress or begin(job)
-    again = lambda step: exact and _is_reported(job.settings, step)  # noqa: E731
+
+    def again(step):
+        return exact and _is_reported(job.settings, step)
+
     if team.is_first:
         metrics = Metrics(folder, progress.step, again=again, say=display.say)
     else:

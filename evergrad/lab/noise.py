@@ -154,7 +154,10 @@ def inner(a: Any, b: Any) -> Array:
 def drive(estimator: Estimator, state: Any, data: Data, results: Any, consume: Callable) -> tuple[Any, Any]:
     """The state after the steps of `data`, weights untouched, and what `consume` made of the gradients."""
     first = jnp.zeros((), jnp.int32)
-    keep = lambda out: out.losses  # noqa: E731
+
+    def keep(out):
+        return out.losses
+
     state, _, _, results = driver.drive(
         estimator, state, Sequence(data), first, len(data.reset), keep=keep, results=results, consume=consume
     )

@@ -73,8 +73,13 @@ def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
     }
     if stream.own is not None:
         horizon = max(stream.delay, 1)
-        linear = lambda: scaler() | linear_model.LinearRegression()  # noqa: E731
-        arima = lambda: time_series.SNARIMAX(p=8, d=1, q=0, regressor=linear())  # noqa: E731
+
+        def linear():
+            return scaler() | linear_model.LinearRegression()
+
+        def arima():
+            return time_series.SNARIMAX(p=8, d=1, q=0, regressor=linear())
+
         found["river SNARIMAX(8, 1, 0)"] = lambda: Forecast(arima(), stream.own, horizon)
         found["river Holt-Winters"] = lambda: Forecast(time_series.HoltWinters(0.9, 0.1), stream.own, horizon)
     return found

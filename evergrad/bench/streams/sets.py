@@ -52,7 +52,10 @@ def respiratory(data: Path) -> Stream:
     pattern = data / "respiratory" / "markers" / "201205181211-LAC-*.csv"
     found = sorted(pattern.parent.glob(pattern.name))
     path = found[0] if found else pattern
-    number = lambda text: float(text.replace(",", "."))  # noqa: E731
+
+    def number(text):
+        return float(text.replace(",", "."))
+
     rows = [{"z": number(row["z"])} for row in _rows(path, delimiter=";")]
     return _ahead("respiratory", rows, "z", 5)
 
