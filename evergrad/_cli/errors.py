@@ -32,10 +32,10 @@ def explained() -> Iterator[None]:
 def together(machines: Any) -> Iterator[Any]:
     """The processes of a run, which end together, well or not."""
     from evergrad._training.machines import muster
-    from evergrad._training.team import SILENCE
+    from evergrad._training.team import SILENCE, Alone
 
     team = muster(machines)
-    if team.size == 1:
+    if isinstance(team, Alone):
         yield team
         return
     try:

@@ -170,10 +170,10 @@ def _observe(estimator, state, data):
         return losses.sum() / batch, Output(losses, predictions)
 
     trained = hidden, output_weights(cell), readout
-    (delta, *beside), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
-    gradients = through_layers(cell, memory, hidden, delta), *beside
+    (delta, in_output, in_readout), out = eqx.filter_grad(mean_loss, has_aux=True)(trained)
     changed = hidden, track, state.time + jnp.uint32(1)
-    seen = Seen(*gradients, jnp.any(data.weight != 0))
+    delta = through_layers(cell, memory, hidden, delta)
+    seen = Seen(delta, in_output, in_readout, jnp.any(data.weight != 0))
     return eqx.tree_at(lambda s: (s.hidden, s.track, s.time), state, changed), out, seen
 
 

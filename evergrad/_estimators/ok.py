@@ -79,6 +79,9 @@ class KroneckerSum(Influence):
     mix: Mix = eqx.field(static=True)
     needs_kronecker: ClassVar[bool] = True
 
+    def __init__(self, rank: int, mix: Mix):
+        self.rank, self.mix = rank, mix
+
     @property
     def unbiased(self) -> bool:
         return self.mix != "truncate"
@@ -142,7 +145,7 @@ class KroneckerSum(Influence):
     def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
-        found = [_contracted(*pair, rows_of(delta, each.rows, axis=1)) for each, pair in zip(maps, pairs, strict=True)]
+        found = [_contracted(rows_of(delta, each.rows, axis=1), *pair) for each, pair in zip(maps, pairs, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 
     def split(self, cell, parts):
@@ -158,7 +161,7 @@ class KroneckerSum(Influence):
 
 
 def _contracted(
-    u: Float[Array, "B r p"], a: Float[Array, "B m r q"], delta: Float[Array, "B m"]
+    delta: Float[Array, "B m"], u: Float[Array, "B r p"], a: Float[Array, "B m r q"]
 ) -> Float[Array, "p q"]:
     through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
     return across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1)

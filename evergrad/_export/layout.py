@@ -7,6 +7,7 @@ columns of W here and one gate of two biases there. Where PyTorch has two biases
 """
 
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,7 +28,10 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Layout = dict[str, np.ndarray]
 
-_QUIET = {"over": "ignore", "invalid": "ignore"}  # what single precision cannot hold becomes infinite, and is refused
+_QUIET: dict[str, Any] = {
+    "over": "ignore",
+    "invalid": "ignore",
+}  # what single precision cannot hold becomes infinite, and is refused
 
 
 def kind_of(cell: eg.Cell) -> str:
@@ -50,7 +54,7 @@ def check_weights(model: eg.Model) -> None:
 
 def layers_of(cell: eg.Cell) -> list[KroneckerCell]:
     """The cells of a stack, or the cell alone; refused where other programs have nothing of the kind."""
-    layers = list(cell.layers) if isinstance(cell, eg.Stack) else [cell]
+    layers: list[Any] = list(cell.layers) if isinstance(cell, eg.Stack) else [cell]
     for layer in layers:
         kind_of(layer)
     refuse_unless(

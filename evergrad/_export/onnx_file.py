@@ -1,11 +1,12 @@
 """ONNX models with state in and state out, so that a server can step them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import evergrad as eg
+from evergrad._cells.base import KroneckerCell
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.files import written_whole
 from evergrad._core.printable import first_line
@@ -82,7 +83,7 @@ def _layer_nodes(helper: Any, layer: eg.Cell, seen: str, last: str) -> tuple[lis
     kind = kind_of(layer)
     states = [f"{s}{last}" for s in (("h", "c") if kind == "LSTM" else ("h",))]
     settings = {"linear_before_reset": 1} if kind == "GRU" else {}
-    weights = {f"{name}{last}": a for name, a in _weights(kind, layer_layout(layer)).items()}
+    weights = {f"{name}{last}": a for name, a in _weights(kind, layer_layout(cast(KroneckerCell, layer))).items()}
     given = [seen, *weights, "", *states]
     made = [f"all{last}", *(f"{s}_out" for s in states)]
     node = helper.make_node(kind, given, made, name=f"cell{last}", hidden_size=layer.units, **settings)
@@ -133,7 +134,7 @@ def _weights(kind: str, layout: Layout) -> Layout:
     }
 
 
-def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
+def _cell(node: Any, constants: Layout, path: Path) -> KroneckerCell:
     kind, settings = node.op_type, {a.name: a for a in node.attribute}
 
     def refuse(bad, what):
@@ -149,7 +150,8 @@ def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
     begins = [constants[name] for name in node.input[5:7] if name in constants]
     refuse(any(np.any(a) for a in begins), "starts from a state that is not zero")
     names = (*node.input, "", "", "")[1:4]
-    w, r, b = (constants.get(name) if name else None for name in names)
+    found: list[Any] = [constants.get(name) if name else None for name in names]
+    w, r, b = found
     unknown = w is None or r is None or (b is None and names[2] != "")
     refuse(unknown, "has weights that are not constants of the model")
     gates = GATES[kind]
@@ -230,9 +232,8 @@ def _readout(graph: Any, cell: Any, constants: Layout, readout: str | None, path
                 f"{path}: a {node.op_type} after its {cell.op_type} cannot be imported: one MatMul with or without Add, or one "
                 "plain Gemm, and a Softmax are what a readout here can do.",
             )
-    refuse_unless(
-        weight is not None, f"{path} has no MatMul or Gemm with constant weights after its {cell.op_type}: no readout."
-    )
+    if weight is None:
+        raise InputError(f"{path} has no MatMul or Gemm with constant weights after its {cell.op_type}: no readout.")
     refuse_unless(
         not (softmax and readout == "linear"), f"{path} ends in a Softmax, so it predicts symbols and no numbers."
     )

@@ -1,6 +1,7 @@
 """Sums of Kronecker products by kernels: groups of streams, one for each thread, whose arrays are still in the cache when they are mixed."""
 
 from collections.abc import Callable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +41,7 @@ def fold_or(
         return pure(carried, memories, keys)
 
     def kernel(carried, memories, keys):
-        return fold(mixing, carried, cells, memories, keys)
+        return fold(mixing, carried, cast(KroneckerCell, cells), memories, keys)
 
     return native.either(kernel, pure, carried, memories, keys)
 

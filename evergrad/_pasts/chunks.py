@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from evergrad._core.costs import Cost
+from evergrad._core.known import known
 from evergrad._pasts import slots
 from evergrad._pasts.base import Past, Seen
 
@@ -28,6 +29,9 @@ class Chunks(Past):
     horizon: int = eqx.field(static=True)
     stride: int = eqx.field(static=True)
     complete: ClassVar[bool] = False
+
+    def __init__(self, horizon: int, stride: int):
+        self.horizon, self.stride = horizon, stride
 
     @property
     def period(self) -> int:
@@ -53,14 +57,16 @@ class Chunks(Past):
         return slots.forget(track, self.horizon)
 
     def wait(self, track, seen):
-        noted = eqx.tree_at(lambda t: t.deltas, track, track.deltas.at[track.count - 1].set(seen.delta))
+        noted = eqx.tree_at(lambda t: t.deltas, track, known(track.deltas).at[track.count - 1].set(seen.delta))
         return _with(noted, added(track.waiting, seen))
 
     def due(self, track):
         return False if self.stride == 1 else jnp.abs(track.waiting.phase) == self.stride
 
     def waited(self, track):
-        seen = Seen(track.deltas[track.count - 1], track.waiting.output, track.waiting.readout, track.waiting.phase > 0)
+        seen = Seen(
+            known(track.deltas)[track.count - 1], track.waiting.output, track.waiting.readout, track.waiting.phase > 0
+        )
         return seen, self.begun_anew(track)
 
     def begun_anew(self, track):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core.costs import Cost, sizes_of
+from evergrad._core.known import known
 from evergrad._core.linearize import (
     KroneckerMemory,
     Memory,
@@ -43,7 +44,7 @@ def empty(cell: Cell, slots: int, batch: int, *, deltas: bool = False, weights: 
 
 
 def count_of(track: Track) -> int:
-    return len(track.memories.alive)
+    return len(known(track.memories).alive)
 
 
 def put(cell: Cell, track: Track, memory: Memory) -> Track:

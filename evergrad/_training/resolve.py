@@ -43,7 +43,7 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
 def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any:
     """The value in the field's kind, refused where it cannot be. What is `stored` may be larger than is allowed now."""
     about = field.metadata
-    kind = about["kind"]
+    kind: Any = about["kind"]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         refuse_unless(abs(value) <= _LARGEST, f"{source} is {brief(value)}: write it as 1e30, with an exponent.")
         value = float(value)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from evergrad._core.known import known
 from evergrad._core.linearize import Memory, initial_state, linearize, pullback, transition
 from evergrad._core.low_rank import inclusion
 from evergrad._core.model import Model, encode, weight_dtype
@@ -42,9 +43,10 @@ class Injected:
         """Whether the noise is what it should be, where that is known: "met" within three standard errors."""
         if self.measured is None or self.bound is None:
             return None
-        if self.measured > self.bound + 3 * self.error + self.rounding:
+        error = known(self.error)
+        if self.measured > self.bound + 3 * error + self.rounding:
             return "above"
-        return "below" if self.measured < self.bound - 3 * self.error - self.rounding else "met"
+        return "below" if self.measured < self.bound - 3 * error - self.rounding else "met"
 
 
 def injected(
