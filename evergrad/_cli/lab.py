@@ -68,7 +68,7 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     check_may_replace(out / "noise.png", "PNG", "--out")
     check_may_replace(out / "noise.json", "JSON", "--out")
     if run is None:
-        chosen = subject.untrained(_settings(*untrained, seed), steps=steps, batch=batch)
+        chosen = subject.untrained(_settings(*untrained, seed=seed), steps=steps, batch=batch)
     else:
         chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
     console = Console()

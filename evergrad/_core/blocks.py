@@ -68,7 +68,9 @@ def _one_step(cells, memories):
     """H is then known without a product, and D is diagonal."""
     cell, memory = first_of(cells), jax.tree.map(lambda a: a[0], memories)
     columns = across.own(dense_diagonals(memory.diagonals), axis=1)
-    return Block(kronecker_transition(cell, memory), (Terms(memories.regressor, columns[:, None]),), ())
+    return Block(
+        kronecker_transition(cast(KroneckerCell, cell), memory), (Terms(memories.regressor, columns[:, None]),), ()
+    )
 
 
 def _pulled_back(cells, memories):

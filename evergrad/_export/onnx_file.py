@@ -150,8 +150,7 @@ def _cell(node: Any, constants: Layout, path: Path) -> KroneckerCell:
     begins = [constants[name] for name in node.input[5:7] if name in constants]
     refuse(any(np.any(a) for a in begins), "starts from a state that is not zero")
     names = (*node.input, "", "", "")[1:4]
-    found: list[Any] = [constants.get(name) if name else None for name in names]
-    w, r, b = found
+    w, r, b = cast(list[Any], [constants.get(name) if name else None for name in names])
     unknown = w is None or r is None or (b is None and names[2] != "")
     refuse(unknown, "has weights that are not constants of the model")
     gates = GATES[kind]

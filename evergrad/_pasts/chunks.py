@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from evergrad._core.costs import Cost
-from evergrad._core.known import known
+from evergrad._core.not_none import not_none
 from evergrad._pasts import slots
 from evergrad._pasts.base import Past, Seen
 
@@ -57,7 +57,7 @@ class Chunks(Past):
         return slots.forget(track, self.horizon)
 
     def wait(self, track, seen):
-        noted = eqx.tree_at(lambda t: t.deltas, track, known(track.deltas).at[track.count - 1].set(seen.delta))
+        noted = eqx.tree_at(lambda t: t.deltas, track, not_none(track.deltas).at[track.count - 1].set(seen.delta))
         return _with(noted, added(track.waiting, seen))
 
     def due(self, track):
@@ -65,7 +65,10 @@ class Chunks(Past):
 
     def waited(self, track):
         seen = Seen(
-            known(track.deltas)[track.count - 1], track.waiting.output, track.waiting.readout, track.waiting.phase > 0
+            not_none(track.deltas)[track.count - 1],
+            track.waiting.output,
+            track.waiting.readout,
+            track.waiting.phase > 0,
         )
         return seen, self.begun_anew(track)
 

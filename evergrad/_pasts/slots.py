@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core.costs import Cost, sizes_of
-from evergrad._core.known import known
 from evergrad._core.linearize import (
     KroneckerMemory,
     Memory,
@@ -20,6 +19,7 @@ from evergrad._core.linearize import (
     through_step,
     transition,
 )
+from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters
 from evergrad._pasts.base import Track
 
@@ -44,7 +44,7 @@ def empty(cell: Cell, slots: int, batch: int, *, deltas: bool = False, weights: 
 
 
 def count_of(track: Track) -> int:
-    return len(known(track.memories).alive)
+    return len(not_none(track.memories).alive)
 
 
 def put(cell: Cell, track: Track, memory: Memory) -> Track:

@@ -25,7 +25,7 @@ import orbax.checkpoint as ocp
 
 from evergrad._core.checks import InputError
 from evergrad._core.files import intact, refuse_links_below, refuse_other_kinds, with_checksum
-from evergrad._core.known import known
+from evergrad._core.not_none import not_none
 from evergrad._training.team import ALONE, Alone, Team
 
 # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps; 3 had no checksum
@@ -115,8 +115,8 @@ class Checkpoints:
             reasons = [reason for reason in self._team.gather(why) if reason is not None]
             reasons = reasons or self._differences(arrays, notes)
             if not reasons:
-                arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in known(arrays).items()}
-                return _put_back(like, _with_window(arrays, named)), known(notes)["notes"]
+                arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in not_none(arrays).items()}
+                return _put_back(like, _with_window(arrays, named)), not_none(notes)["notes"]
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
         if problems:

@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.names import refuse_unknown
@@ -43,7 +43,7 @@ def resolve(task: str, given: dict[str, Any], config: Path | None = None) -> Set
 def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any:
     """The value in the field's kind, refused where it cannot be. What is `stored` may be larger than is allowed now."""
     about = field.metadata
-    kind: Any = about["kind"]
+    kind = about["kind"]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         refuse_unless(abs(value) <= _LARGEST, f"{source} is {brief(value)}: write it as 1e30, with an exponent.")
         value = float(value)
@@ -53,6 +53,7 @@ def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any
     )
     if isinstance(value, str):
         _check_text(value, source)
+    value = cast(Any, value)
     if about["choices"]:
         refuse_unknown(f"value of {source}", value, about["choices"], "choose one of")
     lowest, above = about["at_least"], about["above"]

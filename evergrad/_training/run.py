@@ -13,8 +13,8 @@ from rich.console import Console
 
 import evergrad
 from evergrad._core.checks import InputError, refuse_unless
-from evergrad._core.known import known
 from evergrad._core.model import all_finite
+from evergrad._core.not_none import not_none
 from evergrad._core.room import ran_out
 from evergrad._training.build import Job, make_job, takes_kernels
 from evergrad._training.checkpoint import Checkpoints
@@ -192,7 +192,7 @@ def _go(folder, job, console, team, *, resumed):
 
 
 def _is_reported(settings: Settings, step: int) -> bool:
-    return step == settings.steps or (step < known(settings.steps) and step % settings.report == 0)
+    return step == settings.steps or (step < not_none(settings.steps) and step % settings.report == 0)
 
 
 def _same_kernels(folder: Folder, now: bool, say: Callable[[str], None]) -> bool:

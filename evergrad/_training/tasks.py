@@ -12,9 +12,9 @@ from jaxtyping import Integer
 
 from evergrad import _registry as registry
 from evergrad._core.checks import InputError, refuse_unless
-from evergrad._core.known import known
 from evergrad._core.model import Model
 from evergrad._core.names import refuse_unknown
+from evergrad._core.not_none import not_none
 from evergrad._core.readouts import Linear, Readout, Softmax
 from evergrad._core.sources import Source
 from evergrad._tasks.add import Add
@@ -106,7 +106,9 @@ class CueTask(Task):
     figure, unit = "wrong", "bits/question"
 
     def __init__(self, settings: Settings, symbols: str | None = None):
-        self.source = Cue(gap=known(settings.gap), gap_to=known(settings.gap_to), resets=known(settings.resets))
+        self.source = Cue(
+            gap=not_none(settings.gap), gap_to=not_none(settings.gap_to), resets=not_none(settings.resets)
+        )
         self.inputs, self.fingerprints, self.explosive = INPUTS, {}, 10 * math.log2(CUES)
         self.batch = settings.batch
 
@@ -143,7 +145,7 @@ class TextTask(Task):
     figure = "valid_bpc"
 
     def __init__(self, settings: Settings, symbols: str | None = None):
-        parts = read_parts(settings.data, settings.valid, settings.test, as_bytes=known(settings.bytes))
+        parts = read_parts(settings.data, settings.valid, settings.test, as_bytes=not_none(settings.bytes))
         self.symbols = symbols_of(parts[0]) if symbols is None else symbols
         train, self.valid, self.test = (self._encoded(part) for part in parts)
         self.inputs = 256 if self.symbols is None else len(self.symbols)
@@ -153,7 +155,7 @@ class TextTask(Task):
         )
         self.explosive = 10 * math.log2(self.inputs)
         self.source = CharacterText(
-            train, reset_probability=known(settings.reset_probability), reset_every=settings.reset_every
+            train, reset_probability=not_none(settings.reset_probability), reset_every=settings.reset_every
         )
         refuse_unless(
             settings.batch < len(train),
@@ -214,7 +216,7 @@ class SeriesTask(Task):
             refuse_unknown("column of --targets", name, read.names, f"those read from {path} are")
         targets = [read.names.index(name) for name in self.names]
         self.source = Series(
-            read.values, targets, batch=settings.batch, ahead=known(settings.ahead), period=settings.period
+            read.values, targets, batch=settings.batch, ahead=not_none(settings.ahead), period=settings.period
         )
         self.inputs, self.steps = len(read.names), self.source.length
         self.explosive = 10 * len(targets) * FARTHEST**2

@@ -12,7 +12,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad._core.checks import InputError, refuse_unless
-from evergrad._core.known import known
+from evergrad._core.not_none import not_none
 from evergrad.bench.authors import AUTHORS, against_authors
 from evergrad.bench.row import Row
 from evergrad.bench.settings import RATE, Setting
@@ -67,7 +67,7 @@ def given(setting: Setting, steps: int) -> dict[str, Any]:
 
 
 def _answer(child: subprocess.Popen, order: str = "") -> Any:
-    to, of = known(child.stdin), known(child.stdout)
+    to, of = not_none(child.stdin), not_none(child.stdout)
     if order:
         to.write(order)
         to.flush()

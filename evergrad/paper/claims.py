@@ -44,7 +44,7 @@ def spread(values: list[float], digits: int = 2) -> str:
     """The mean, and the range if there are several."""
     if not values:
         return "–"
-    mean = shown(np.mean(values), digits)
+    mean = shown(float(np.mean(values)), digits)
     return mean if len(values) == 1 else f"{mean} ({between(values, digits)}, {len(values)} seeds)"
 
 

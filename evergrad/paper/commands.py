@@ -66,7 +66,10 @@ def check_reference(folder: Path | None) -> None:
 def run(plan: Plan, names: list[str], console: Console) -> bool:
     """Trains, measures and writes results. False if a signal stopped it: what there is, is written all the same."""
     experiments = [experiment(name) for name in names]
-    so_far = lambda: [_write(plan, each, _measured_before(plan, each)) for each in experiments if each.lines(plan)]  # noqa: E731
+
+    def so_far():
+        return [_write(plan, each, _measured_before(plan, each)) for each in experiments if each.lines(plan)]
+
     try:
         _train(plan, experiments, console, so_far)
         for each in experiments:

@@ -42,7 +42,7 @@ def learning_curves(
         axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g} k" if value else "0")
     if lengths:
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.get_major_locator().set_params(integer=True)  # pyright: ignore[reportCallIssue]
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
 

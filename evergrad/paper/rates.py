@@ -52,7 +52,7 @@ def best_rate(plan: Plan, tried: list[Line]) -> float | None:
         figure = plan.figure_at(run, each.steps)
         if figure is not None:
             scores[each.settings["learning_rate"]] = figure if each.task == "text" else -figure
-    return min(scores, key=scores.get) if scores else None
+    return min(scores, key=scores.__getitem__) if scores else None
 
 
 def at_best_rate(result: Result, ours: str, others: dict[str, str], **how: Any) -> list[Claim]:

@@ -6,7 +6,7 @@ import datetime
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -148,4 +148,4 @@ def released(folder: Path | None, name: str) -> list[Curve]:
         raise InputError(f"{path} cannot be read ({error.strerror}): check --reference.") from None
     except (KeyError, TypeError, ValueError, csv.Error):
         raise InputError(f"{path} needs the columns run, step, and T or valid_bpc, with numbers in them.") from None
-    return [tuple(map(np.array, zip(*points, strict=True))) for points in curves.values()]
+    return [cast(Curve, tuple(map(np.array, zip(*points, strict=True)))) for points in curves.values()]

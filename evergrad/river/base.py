@@ -5,12 +5,13 @@ import hashlib
 import numbers
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import evergrad as eg
 from evergrad._core.checks import InputError, refuse_unless, whole_number
+from evergrad._core.not_none import not_none
 from evergrad.river import saving
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
 from evergrad.river.pending import Sample
@@ -123,7 +124,7 @@ class StreamLearner(abc.ABC):
         """The same of features that were seen before; others are left out and nothing changes."""
         columns = {name: column for name, column in {**columns, **past}.items() if name in self._slots.kinds}
         shape = next(iter(columns.values())).shape
-        raws = np.full((*shape, self._session.settings.slots), np.nan)
+        raws = np.full((*shape, not_none(self._session).settings.slots), np.nan)
         self._slots.write_columns(columns, raws)
         return raws
 
@@ -140,25 +141,25 @@ class StreamLearner(abc.ABC):
         sample = None if self._session is None else self._session.take(key)
         if sample is None:
             raw = encode()
-            sample = self._session.look(key, raw, last)
+            sample = not_none(self._session).look(key, raw, last)
         return sample
 
     def _predict_step(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> np.ndarray:
         out = None if self._session is None else self._session.predict_again(key)
         if out is None:
             raw = encode()
-            out = self._session.predict(key, raw, last)
+            out = not_none(self._session).predict(key, raw, last)
         return out
 
     def _ready(self, lanes: int) -> int:
         """A session with room for all features and classes. Both come in powers of two, to compile seldom."""
         slots, classes = max(4, 1 << (len(self._slots) - 1).bit_length()), self._classes()
         if self._session is None:
-            seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else int(self.seed)
+            seed = int(cast(int, np.random.SeedSequence().entropy) % 2**31) if self.seed is None else int(self.seed)
             usual = eg.RTRL() if issubclass(CELLS[self.cell], eg.UnitCell) else eg.OK(rank=4, window=16)
             estimator = usual if self.estimator is None else self.estimator
             learning = self.optimiser, float(self.learning_rate), float(self.clip)
-            sizes = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
+            sizes: dict[str, Any] = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
             settings = Settings(self.cell, int(self.units), estimator, *learning, **sizes)
             self._session = Session(settings, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):

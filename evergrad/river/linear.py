@@ -64,7 +64,10 @@ def learn(
     w, root = _hold(w, root, count)
     new = LinearPart(w, root, count, scale, usual)
     target = jnp.clip(error / jnp.where(usual > 0, usual, 1), -FARTHEST, FARTHEST)
-    keep = lambda a, b: jnp.where(weight > 0, a, b)  # noqa: E731
+
+    def keep(a, b):
+        return jnp.where(weight > 0, a, b)
+
     return LinearPart(*(keep(a, b) for a, b in zip(_fields(new), _fields(part), strict=True))), target
 
 

@@ -78,7 +78,7 @@ class Machine:
         self.settings = settings
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
-        self.is_key = [jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
+        self.is_key = [jnp.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
         self.buffers = Buffers(jax.eval_shape(self._plain, jax.eval_shape(self._start, key)))
         self.look = jax.jit(self._look)
         self.learn = jax.jit(self._learn, donate_argnums=0, static_argnames="full")
@@ -118,7 +118,10 @@ class Machine:
     def _start(self, key):
         s = self.settings
         model_key, state_key = jax.random.split(key)
-        per_lane = lambda part: jax.tree.map(lambda a: jnp.tile(a[None], (s.lanes, *(1,) * a.ndim)), part)  # noqa: E731
+
+        def per_lane(part):
+            return jax.tree.map(lambda a: jnp.tile(a[None], (s.lanes, *(1,) * a.ndim)), part)
+
         return Inside(
             per_lane(scaler.start(s.slots)),
             None if s.classes else per_lane(linear.start(s.slots)),

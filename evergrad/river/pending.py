@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from evergrad._core.not_none import not_none
+
 KEPT = 64  # the most that are remembered
 
 
@@ -86,7 +88,7 @@ class Pending:
         return sample
 
     def _again(self) -> Sample:
-        sample = self.twin
+        sample = not_none(self.twin)
         sample.repeats -= 1
         self.twin = sample if sample.repeats else None
         return sample

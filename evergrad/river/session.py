@@ -114,7 +114,7 @@ class Session:
             arrays = self.machine.grow(self.machine.pack(self.leaves), larger, self.seed + slots + classes)
             self.machine, self.leaves = larger, larger.unpack(arrays)
         for sample in self.pending.kept():
-            more = slots - sample.raw.shape[1]
+            more: int = slots - sample.raw.shape[1]
             sample.raw = np.pad(sample.raw, ((0, 0), (0, more)), constant_values=np.nan)
             sample.z = np.pad(np.asarray(sample.z), ((0, 0), (0, more)))
 

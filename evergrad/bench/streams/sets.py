@@ -5,6 +5,7 @@ import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evergrad._core.checks import refuse_unless
 
@@ -14,8 +15,8 @@ class Stream:
     """Features and targets in order. A target is known `delay` samples after its features (0: at once)."""
 
     name: str
-    features: list[dict[str, float]]
-    targets: list[float]
+    features: list[dict[Any, Any]]
+    targets: list[Any]
     delay: int
     classes: bool
     own: str | None  # the feature that the target is a later value of

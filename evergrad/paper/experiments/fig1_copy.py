@@ -1,5 +1,8 @@
 """Figure 1: the copy task, RHN 128, 16 streams. 16-OK against 16-KF-RTRL-AVG and TBPTT-50 and -80, and OK with a window."""
 
+from typing import Any
+
+from evergrad._core.not_none import not_none
 from evergrad.paper.claims import NEW, against_released, at_the_end, better
 from evergrad.paper.experiment import Experiment, Picture, Section
 from evergrad.paper.figures import BAND, learning_curves
@@ -39,7 +42,7 @@ class CopyTask(Experiment):
         return lines(plan)
 
     def section(self, result, reference):
-        curves = released(reference, self.released)
+        curves = released(reference, not_none(self.released))
         figure = learning_curves(
             result,
             x="steps (each one symbol of 16 streams)",
@@ -48,7 +51,7 @@ class CopyTask(Experiment):
             released_label="released 16-OK runs",
         )
         steps, early = [50_000, 100_000, 200_000, 500_000, 2_000_000], [10_000, 20_000, 50_000, 100_000]
-        unit = {"higher": True, "digits": 1, "unit": "length"}
+        unit: dict[str, Any] = {"higher": True, "digits": 1, "unit": "length"}
         compared = unit | {"published_steps": FULL[0]}
         opponents = (TBPTT_50, TBPTT_80)
         claims = [

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from evergrad._core.not_none import not_none
 from evergrad.paper.claims import NEW, Claim, against_released, at_the_end, better
 from evergrad.paper.experiment import Experiment, Picture, Section
 from evergrad.paper.figures import BAND, learning_curves
@@ -46,7 +47,10 @@ def held_out(plan: Plan, name: str, found: list[Line]) -> dict[str, Any]:
     figures = {}
     for run in (run for each in found if not each.search for run in each.runs()):
         if plan.finished(run) and not plan.diverged(run).exists():
-            measure = lambda run=run: evaluate(open_run(plan.path(run)), None, steps=1)  # noqa: E731
+
+            def measure(run=run):
+                return evaluate(open_run(plan.path(run)), None, steps=1)
+
             figures[run.id] = plan.measured(f"{name}-heldout-{run.id}", plan.trained(run), measure)
     return figures
 
@@ -95,7 +99,7 @@ class CharPtb(Experiment):
 
     def section(self, result, reference):
         comparable = result.document["data"] is not None
-        curves = released(reference, self.released) if comparable else []
+        curves = released(reference, not_none(self.released)) if comparable else []
         figure = learning_curves(
             result,
             x="steps (each one character of 32 streams)",
@@ -103,7 +107,7 @@ class CharPtb(Experiment):
             released=curves,
             released_label="released 8-OK runs",
         )
-        unit = {"higher": False, "digits": 2, "unit": "bits per character"}
+        unit: dict[str, Any] = {"higher": False, "digits": 2, "unit": "bits per character"}
         steps = [9_000, 19_000, 29_000, 39_000, 49_000, 99_000, 199_000, 499_000, 999_000]
         compared = unit | {"published_steps": FULL[0]}
         claims = [

@@ -4,6 +4,9 @@ The paper does not say which horizons its two TBPTT lines have, nor, in its text
 to bottom as in the legend" the lengths are 17, 33, 32, 30, 25. 25 and 50 are our choice.
 """
 
+from typing import Any
+
+from evergrad._core.not_none import not_none
 from evergrad.paper.claims import NEW, against_released, at_the_end, better
 from evergrad.paper.experiment import Experiment, Picture, Section
 from evergrad.paper.figures import BAND, learning_curves
@@ -48,7 +51,7 @@ class TripleProduct(Experiment):
         return found
 
     def section(self, result, reference):
-        curves = released(reference, self.released)
+        curves = released(reference, not_none(self.released))
         figure = learning_curves(
             result,
             x="steps (each one symbol of 256 streams)",
@@ -57,7 +60,7 @@ class TripleProduct(Experiment):
             released_label="released KTP-16 runs",
             log=True,
         )
-        unit = {"higher": True, "digits": 1, "unit": "length"}
+        unit: dict[str, Any] = {"higher": True, "digits": 1, "unit": "length"}
         compared = unit | {"published_steps": FULL[0]}
         steps, best = [10_000, 20_000, 50_000, 100_000, 2_000_000], best_of(result, KTP)
         others = "17 for KTP, 25 to 33 for the others"

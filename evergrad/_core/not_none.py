@@ -5,6 +5,6 @@ from typing import TypeVar, cast
 T = TypeVar("T")
 
 
-def known(value: T | None) -> T:
+def not_none(value: T | None) -> T:
     """The value as it is, where something that was checked before says that it is not None."""
     return cast(T, value)
