@@ -150,10 +150,10 @@ def _cell(node: Any, constants: Layout, path: Path) -> KroneckerCell:
     begins = [constants[name] for name in node.input[5:7] if name in constants]
     refuse(any(np.any(a) for a in begins), "starts from a state that is not zero")
     names = (*node.input, "", "", "")[1:4]
-    w, r, b = cast(list[Any], [constants.get(name) if name else None for name in names])
+    w, r, b = (constants.get(name) if name else None for name in names)
     unknown = w is None or r is None or (b is None and names[2] != "")
     refuse(unknown, "has weights that are not constants of the model")
-    gates = GATES[kind]
+    w, r, gates = cast(Any, w), cast(Any, r), GATES[kind]
     refuse(
         not _fit(gates, w, r, b), f"has weights W, R and B of the shapes {_shapes(w, r, b)}, which do not fit together"
     )

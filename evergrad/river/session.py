@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -114,9 +114,9 @@ class Session:
             arrays = self.machine.grow(self.machine.pack(self.leaves), larger, self.seed + slots + classes)
             self.machine, self.leaves = larger, larger.unpack(arrays)
         for sample in self.pending.kept():
-            more: int = slots - sample.raw.shape[1]
-            sample.raw = np.pad(sample.raw, ((0, 0), (0, more)), constant_values=np.nan)
-            sample.z = np.pad(np.asarray(sample.z), ((0, 0), (0, more)))
+            width = cast(Any, ((0, 0), (0, slots - sample.raw.shape[1])))
+            sample.raw = np.pad(sample.raw, width, constant_values=np.nan)
+            sample.z = np.pad(np.asarray(sample.z), width)
 
     def _warn(self):
         self.warned = True

@@ -52,7 +52,7 @@ class CopyTask(Experiment):
         )
         steps, early = [50_000, 100_000, 200_000, 500_000, 2_000_000], [10_000, 20_000, 50_000, 100_000]
         unit: dict[str, Any] = {"higher": True, "digits": 1, "unit": "length"}
-        compared = unit | {"published_steps": FULL[0]}
+        compared: dict[str, Any] = {**unit, "published_steps": FULL[0]}
         opponents = (TBPTT_50, TBPTT_80)
         claims = [
             *against_released(result, OK, curves, early, **unit),

@@ -109,7 +109,7 @@ class CharPtb(Experiment):
         )
         unit: dict[str, Any] = {"higher": False, "digits": 2, "unit": "bits per character"}
         steps = [9_000, 19_000, 29_000, 39_000, 49_000, 99_000, 199_000, 499_000, 999_000]
-        compared = unit | {"published_steps": FULL[0]}
+        compared: dict[str, Any] = {**unit, "published_steps": FULL[0]}
         claims = [
             *(against_released(result, OURS, curves, steps, **unit) if comparable else []),
             better(result, OK, KF, said="1.74 against 1.82", **compared),

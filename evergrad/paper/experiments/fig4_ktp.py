@@ -61,7 +61,7 @@ class TripleProduct(Experiment):
             log=True,
         )
         unit: dict[str, Any] = {"higher": True, "digits": 1, "unit": "length"}
-        compared = unit | {"published_steps": FULL[0]}
+        compared: dict[str, Any] = {**unit, "published_steps": FULL[0]}
         steps, best = [10_000, 20_000, 50_000, 100_000, 2_000_000], best_of(result, KTP)
         others = "17 for KTP, 25 to 33 for the others"
         claims = [
