@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: help setup demo test test-slow test-interop bench-streams bench-peers lint clean
+.PHONY: help setup demo test test-slow test-interop bench-streams bench-peers lint types clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## a question about a cue beyond all remembered steps: OK and TBPTT, in about two minutes; results in runs/demo
 	@$(BIN)/evergrad demo --out runs/demo
 
-test: $(STAMP) lint ## style, and all tests but the slow ones
+test: $(STAMP) lint types ## style, types, and all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
 test-interop: ## PyTorch loads what is exported; in an environment of its own
@@ -38,6 +38,9 @@ test-slow: $(STAMP) ## the slow tests
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(STAMP) ## types, as pyright sees them
+	$(BIN)/pyright
 
 clean: ## removes the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -3,7 +3,7 @@
 import abc
 import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
@@ -43,12 +43,13 @@ class Cell(eqx.Module):
 
 def step_of(cell: Cell) -> Callable[[Any, Any], Any]:
     """What estimators differentiate: the step, or where a cell is to be trained layer by layer, one that keeps layers apart."""
-    return cell.step_apart if getattr(cell, "depth", None) == "layerwise" else cell.step
+    return cast(Any, cell).step_apart if getattr(cell, "depth", None) == "layerwise" else cell.step
 
 
 def output_of(cell: Cell, state: Any, x: Any) -> Float[Array, " n"]:
     """What the readout sees, whether the cell wants to know x for it or not."""
-    return cell.output(state, x) if len(inspect.signature(cell.output).parameters) > 1 else cell.output(state)
+    output: Callable[..., Any] = cell.output
+    return output(state, x) if len(inspect.signature(output).parameters) > 1 else output(state)
 
 
 def outputs_of(cell: Cell) -> int:

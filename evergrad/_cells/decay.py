@@ -41,7 +41,7 @@ def ring(
     return jnp.log(-jnp.log(keep)), jnp.log(angle)
 
 
-def rotated(own: tuple[Array, Array], state: tuple[Array, Array]) -> tuple[Array, Array]:
+def rotated(own: tuple[Array, ...], state: tuple[Array, ...]) -> tuple[Array, Array]:
     """λ h of a complex h, as a pair, with λ = exp(−e^ν + i e^θ)."""
     nu, theta = own
     radius, angle = jnp.exp(-jnp.exp(nu)), jnp.exp(theta)

@@ -1,5 +1,6 @@
 """Cells that have more than one form under one name."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,8 @@ class ByForm(type(eqx.Module)):
 
     `eg.GRU(..., reset="before")` gives a `ResetBeforeGRU`: another class, since its gates are linear in different vectors.
     """
+
+    form: Callable[[dict[str, Any]], Any]
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         chosen = cls.form(options)

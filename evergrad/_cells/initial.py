@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from evergrad._core import room
 from evergrad._core.checks import InputError, is_traced, refuse_unless
+from evergrad._core.not_none import not_none
 
 # what a gate is for: σ(z) is the share of its old state that a unit keeps; σ(z) is the share of the new that it takes
 # in, where that is a gate of its own; σ(z) is that share and 1 − σ(z) what is kept; z is what is new; anything else
@@ -179,7 +180,7 @@ def initial_keep(initial: str, units: int, *, key: jax.Array) -> Float[Array, " 
     """
     read = read_initial(initial)
     if read.name == "forget":
-        return jnp.full(units, jax.nn.sigmoid(read.number))
+        return jnp.full(units, jax.nn.sigmoid(not_none(read.number)))
     if read.name == "chrono":
         return jax.nn.sigmoid(jnp.log(_spans(read.number, units, key)))
     return None

@@ -32,10 +32,10 @@ def explained() -> Iterator[None]:
 def together(machines: Any) -> Iterator[Any]:
     """The processes of a run, which end together, well or not."""
     from evergrad._training.machines import muster
-    from evergrad._training.team import SILENCE
+    from evergrad._training.team import SILENCE, Alone
 
     team = muster(machines)
-    if team.size == 1:
+    if isinstance(team, Alone):
         yield team
         return
     try:
@@ -73,9 +73,14 @@ def _hush_orbax() -> None:
     """What its threads log and print when a file cannot be written; the failure itself is raised, and told once."""
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     loud, louder = sys.unraisablehook, sys.excepthook
-    echo = lambda error: isinstance(error, RuntimeError) and "Event loop is closed" in str(error)  # noqa: E731
+
+    def echo(error):
+        return isinstance(error, RuntimeError) and "Event loop is closed" in str(error)
+
     # a damaged file leaves hundreds of its readers unfinished, each with a traceback of its own
-    left = lambda info: echo(info.exc_value) or inspect.iscoroutine(info.object)  # noqa: E731
+    def left(info):
+        return echo(info.exc_value) or inspect.iscoroutine(info.object)
+
     sys.unraisablehook = lambda info: None if left(info) else loud(info)
     sys.excepthook = lambda kind, error, trace: None if echo(error) else louder(kind, error, trace)
 

@@ -69,13 +69,16 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     check_may_replace(out / "noise.png", "PNG", "--out")
     check_may_replace(out / "noise.json", "JSON", "--out")
     if run is None:
-        chosen = subject.untrained(_settings(*untrained, seed), steps=steps, batch=batch)
+        chosen = subject.untrained(_settings(*untrained, seed=seed), steps=steps, batch=batch)
     else:
         chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
     console = Console()
     console = console if console.is_terminal else Console(width=160)
     with console.status("the exact gradient") as status:
-        told = lambda name, _: status.update(f"{name} done")  # noqa: E731
+
+        def told(name, _):
+            return status.update(f"{name} done")
+
         rows = noise_of(chosen, estimators, repetitions=repetitions, smallest=smallest, seed=seed, told=told)
     settings = {"subject": chosen.words, "steps": steps, "repetitions": repetitions, "batch": batch}
     settings |= {"smallest": smallest, "seed": seed} | machine()

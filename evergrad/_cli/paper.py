@@ -107,7 +107,10 @@ def _run(names, options, reference, one, measure):
     commands.check_folder(options.data, "--data")
     commands.check_reference(reference)
     console = Console()
-    say = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
+
+    def say(text):
+        return console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     with listening() as stop:
         data = None if options.data is None else str(options.data.resolve())
         jobs = options.jobs or cores()

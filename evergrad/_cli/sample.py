@@ -32,7 +32,8 @@ def sample(
         from evergrad._training.evaluation import write
         from evergrad._training.folder import open_run
 
-        if hasattr(sys.stdout, "reconfigure"):  # what the terminal cannot show becomes a question mark
-            sys.stdout.reconfigure(errors="replace")
+        reconfigure = getattr(sys.stdout, "reconfigure", None)
+        if reconfigure is not None:  # what the terminal cannot show becomes a question mark
+            reconfigure(errors="replace")
         text = write(open_run(run), prompt, length=length, temperature=temperature, seed=seed)
         print(printable_lines(text) if sys.stdout.isatty() else text)  # a file gets every character as it is

@@ -50,7 +50,7 @@ def all_lanes(a: Array, axis: int) -> Array:
     return jax.lax.all_gather(a, LANES, axis=axis, tiled=True) if parts(LANES) > 1 else a
 
 
-def own(a: Array | np.ndarray, axis: int) -> Array | np.ndarray:
+def own(a: Array | np.ndarray, axis: int) -> Any:
     """This device's share of an axis along which the influence is split."""
     if parts(INFLUENCE) == 1:
         return a

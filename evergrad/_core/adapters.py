@@ -69,9 +69,10 @@ def from_equinox(cell: Any) -> Cell:
     `eg.to_equinox(model.cell)` is the trained one, as Equinox has it.
     """
     inputs, units = (_size(cell, name, "from_equinox") for name in ("input_size", "hidden_size"))
-    if type(cell) is eqx.nn.LSTMCell and cell.use_bias:
+    kind = type(cell)
+    if kind is eqx.nn.LSTMCell and cell.use_bias:
         return _ours(LSTM, cell.weight_ih.T, cell.weight_hh.T, cell.bias)
-    if type(cell) is eqx.nn.GRUCell and cell.use_bias:
+    if kind is eqx.nn.GRUCell and cell.use_bias:
         return _our_gru(cell.weight_ih.T, cell.weight_hh.T, cell.bias, cell.bias_n)
     return _checked(EquinoxCell(inputs, units, isinstance(cell, eqx.nn.LSTMCell), cell), "from_equinox")
 
@@ -95,11 +96,12 @@ def from_flax(cell: Any) -> Cell:
         nnx.tanh,
         jnp.tanh,
     )
-    if type(cell) is nnx.LSTMCell and usual:
+    kind = type(cell)
+    if kind is nnx.LSTMCell and usual:
         seen, recurrent = ([getattr(cell, f"{a}{gate}") for gate in gates] for a, gates in _FLAX_GATES.items())
         kernels = [jnp.concatenate([each.kernel[...] for each in some], axis=1) for some in (seen, recurrent)]
         return _ours(LSTM, *kernels, jnp.concatenate([each.bias[...] for each in recurrent]))
-    if type(cell) is nnx.OptimizedLSTMCell and usual:
+    if kind is nnx.OptimizedLSTMCell and usual:
         return _ours(LSTM, cell.dense_i.kernel[...], cell.dense_h.kernel[...], cell.dense_h.bias[...])
     graph, params, rest = nnx.split(cell, nnx.Param, ...)
     pair = isinstance(cell, nnx.LSTMCell | nnx.OptimizedLSTMCell)
@@ -116,23 +118,22 @@ def to_equinox(cell: Cell) -> Any:
     """The Equinox cell that an `eg.LSTM`, an `eg.GRU` or a cell from `eg.from_equinox` is, with the weights as they are now."""
     if isinstance(cell, EquinoxCell):
         return cell.inner
-    refuse_unless(
-        isinstance(cell, LSTM | GRU),
-        f"eg.to_equinox was given a {type(cell).__name__}: Equinox has an LSTM and a GRU, nothing of this kind.",
-    )
+    if not isinstance(cell, LSTM | GRU):
+        raise InputError(
+            f"eg.to_equinox was given a {type(cell).__name__}: Equinox has an LSTM and a GRU, nothing of this kind."
+        )
     kind = eqx.nn.LSTMCell if isinstance(cell, LSTM) else eqx.nn.GRUCell
     made = kind(cell.inputs, cell.units, dtype=cell.weight.dtype, key=jax.random.key(0))
     seen, recurrent, bias = jnp.split(cell.weight, (cell.inputs, cell.inputs + cell.units))
     if isinstance(cell, LSTM):
-        parts = lambda c: (c.weight_ih, c.weight_hh, c.bias)  # noqa: E731
-        return eqx.tree_at(parts, made, (seen.T, recurrent.T, bias[0]))
+        return eqx.tree_at(lambda c: (c.weight_ih, c.weight_hh, c.bias), made, (seen.T, recurrent.T, bias[0]))
     n = cell.units
     two, of_x, of_h = slice(0, 2 * n), slice(2 * n, 3 * n), slice(3 * n, 4 * n)
     seen, recurrent = (
         jnp.concatenate([w[:, two], w[:, own]], axis=1).T for w, own in ((seen, of_x), (recurrent, of_h))
     )
-    parts = lambda c: (c.weight_ih, c.weight_hh, c.bias, c.bias_n)  # noqa: E731
-    return eqx.tree_at(parts, made, (seen, recurrent, bias[0, : 3 * n], bias[0, of_h]))
+    weights = seen, recurrent, bias[0, : 3 * n], bias[0, of_h]
+    return eqx.tree_at(lambda c: (c.weight_ih, c.weight_hh, c.bias, c.bias_n), made, weights)
 
 
 def to_flax(cell: Cell) -> Any:
@@ -141,11 +142,11 @@ def to_flax(cell: Cell) -> Any:
 
     if isinstance(cell, FlaxCell):
         return cell.module
-    refuse_unless(
-        isinstance(cell, LSTM),
-        f"eg.to_flax was given a {type(cell).__name__}: of the cells here only the LSTM is one of Flax's.",
-    )
-    made = nnx.OptimizedLSTMCell(cell.inputs, cell.units, param_dtype=cell.weight.dtype, rngs=nnx.Rngs(0))
+    if not isinstance(cell, LSTM):
+        raise InputError(
+            f"eg.to_flax was given a {type(cell).__name__}: of the cells here only the LSTM is one of Flax's."
+        )
+    made: Any = nnx.OptimizedLSTMCell(cell.inputs, cell.units, param_dtype=cell.weight.dtype, rngs=nnx.Rngs(0))
     seen, recurrent, bias = jnp.split(cell.weight, (cell.inputs, cell.inputs + cell.units))
     made.dense_i.kernel[...], made.dense_h.kernel[...], made.dense_h.bias[...] = seen, recurrent, bias[0]
     return made
@@ -161,7 +162,10 @@ def _ours(kind: type[LSTM] | type[GRU], *rows: Array) -> Cell:
 def _our_gru(seen: Array, recurrent: Array, bias: Array, bias_n: Array) -> Cell:
     """Three gates of both as our four: the candidate's share of x and its share of h are gates of their own."""
     n = len(recurrent)
-    zeros = lambda rows: jnp.zeros((rows, n), seen.dtype)  # noqa: E731
+
+    def zeros(rows):
+        return jnp.zeros((rows, n), seen.dtype)
+
     seen = jnp.concatenate([seen, zeros(len(seen))], axis=1)
     recurrent = jnp.concatenate([recurrent[:, : 2 * n], zeros(n), recurrent[:, 2 * n :]], axis=1)
     return _ours(GRU, seen, recurrent, jnp.concatenate([bias, bias_n]))
@@ -181,7 +185,7 @@ class _Merge(eqx.Module):
 
 
 def _size(cell, name, door):
-    size = getattr(cell, name, None)
+    size: Any = getattr(cell, name, None)
     refuse_unless(
         isinstance(size, int),
         f"eg.{door} was given a {type(cell).__name__} without `{name}`: it takes recurrent cells. Write another one as "

@@ -5,13 +5,15 @@ the newest state are pulled back through the steps, the newest first; what arriv
 at the state goes on, and in the end is P. For a Kronecker cell, whose B is diagonal, there is a faster way to the same.
 """
 
+from typing import cast
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from evergrad._cells.base import Cell
+from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core import across
 from evergrad._core.linearize import (
     GeneralMemory,
@@ -22,8 +24,8 @@ from evergrad._core.linearize import (
     dense_diagonals,
     flatten,
     initial_state,
+    kronecker_transition,
     suffix_products,
-    transition,
     unflatten,
 )
 from evergrad._core.maps import Map, maps_of, program_of, rows_of
@@ -57,7 +59,7 @@ def block(cells: Cell, memories: Memory) -> Block:
     if isinstance(memories, KroneckerMemory) and len(memories.alive) == 1:
         return _one_step(cells, memories)
     if isinstance(memories, KroneckerMemory):
-        product, suffixes = suffix_products(cells, memories)
+        product, suffixes = suffix_products(cast(KroneckerCell, cells), memories)
         return Block(product, (Terms(memories.regressor, carried_forward(memories, suffixes)),), ())
     return _pulled_back(cells, memories)
 
@@ -66,7 +68,9 @@ def _one_step(cells, memories):
     """H is then known without a product, and D is diagonal."""
     cell, memory = first_of(cells), jax.tree.map(lambda a: a[0], memories)
     columns = across.own(dense_diagonals(memory.diagonals), axis=1)
-    return Block(transition(cell, memory), (Terms(memories.regressor, columns[:, None]),), ())
+    return Block(
+        kronecker_transition(cast(KroneckerCell, cell), memory), (Terms(memories.regressor, columns[:, None]),), ()
+    )
 
 
 def _pulled_back(cells, memories):
@@ -157,7 +161,10 @@ def added(cell: Cell, found: Block) -> Cell:
 
 def with_zeros(cell: Cell, gradient: Cell, *lead: int) -> Cell:
     """A gradient with zeros for the parameters that it says nothing of."""
-    filled = lambda a, g: jnp.zeros((*lead, *a.shape), a.dtype) if g is None else g  # noqa: E731
+
+    def filled(a, g):
+        return jnp.zeros((*lead, *a.shape), a.dtype) if g is None else g
+
     return jax.tree.map(filled, parameters(cell), gradient)
 
 

@@ -3,7 +3,9 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from evergrad._core.printable import printable_lines
 
@@ -44,7 +46,7 @@ def require_key(key: Any, call: str) -> jax.Array:
         "(another number gives another draw).",
     )
     is_key = hasattr(key, "dtype") and (
-        jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) or (key.dtype == np.uint32 and key.shape[-1:] == (2,))
+        jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or (key.dtype == np.uint32 and key.shape[-1:] == (2,))
     )
     refuse_unless(is_key, f"`{call}`: key={key!r} is not a JAX key: pass key=jax.random.key(0).")
     return key
@@ -52,7 +54,7 @@ def require_key(key: Any, call: str) -> jax.Array:
 
 def is_traced(*arrays: Any) -> bool:
     """Whether the values are unknown yet, or not all in this process, so that only shapes can be checked."""
-    return any(isinstance(a, jax.core.Tracer) or _elsewhere(a) for a in jax.tree.leaves(arrays))
+    return any(isinstance(a, Tracer) or _elsewhere(a) for a in jax.tree.leaves(arrays))
 
 
 def _elsewhere(a: Any) -> bool:
@@ -74,7 +76,7 @@ def check_inputs(x: Any, lead: tuple[int, ...], inputs: int, name: str = "x") ->
         _check_ids(x, inputs, name, "the cell's `inputs`")
         return
     refuse_unless(
-        jax.dtypes.issubdtype(x.dtype, np.floating),
+        jnp.issubdtype(x.dtype, np.floating),
         f"{name} is {_shape(x)}: pass integer ids or floating-point vectors.",
     )
     refuse_unless(
@@ -97,7 +99,7 @@ def check_class_targets(y: Any, lead: tuple[int, ...], classes: int, weights: An
 
 def check_vector_targets(y: Any, lead: tuple[int, ...], outputs: int, weights: Any) -> None:
     refuse_unless(
-        jax.dtypes.issubdtype(y.dtype, np.floating) and y.shape == (*lead, outputs),
+        jnp.issubdtype(y.dtype, np.floating) and y.shape == (*lead, outputs),
         f"y is {_shape(y)}: a Linear readout with outputs={outputs} needs floating-point "
         f"targets of shape {[*lead, outputs]}.",
     )
@@ -119,7 +121,7 @@ def check_weights(weights: Any, lead: tuple[int, ...]) -> None:
     if weights is None:
         return
     refuse_unless(
-        weights.shape == lead and (weights.dtype == np.bool_ or jax.dtypes.issubdtype(weights.dtype, np.floating)),
+        weights.shape == lead and (weights.dtype == np.bool_ or jnp.issubdtype(weights.dtype, np.floating)),
         f"weights is {_shape(weights)}: pass one number (or bool) per stream and step, shape {list(lead)}, "
         "0 where the target is missing.",
     )

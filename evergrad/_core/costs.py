@@ -40,7 +40,7 @@ def sizes_of(cell: Cell) -> tuple[list[Sizes], list[Sizes]]:
     if isinstance(cell, KroneckerCell):
         p, q = cell.weight.shape
         return [Sizes(cell.units, cell.states * cell.units, p, q, p * q, unit_local=is_unit_local(cell))], []
-    if is_unit_local(cell):
+    if isinstance(cell, UnitCell):
         return _of_units(cell)
     found = maps_of(cell)
     maps = [Sizes(cell.units, len(each.rows), each.p, each.q, each.p * each.q, dense=True) for each in found.maps]

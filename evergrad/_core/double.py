@@ -53,6 +53,6 @@ def _precision() -> AbstractContextManager[Any]:
     """Also while a program is traced."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # before jax 0.8
+    from jax.experimental import enable_x64  # before jax 0.8  # pyright: ignore[reportAttributeAccessIssue]
 
     return enable_x64()

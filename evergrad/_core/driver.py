@@ -174,11 +174,11 @@ def _observe(estimator, state, data, feedback):
         return losses.sum() / batch, (Output(losses, predictions), outputs)
 
     trained = hidden, output_weights(cell), readout
-    (delta, *beside), (out, outputs) = eqx.filter_grad(mean_loss, has_aux=True)(trained)
-    gradients = through_layers(cell, memory, hidden, delta), *beside
+    (delta, in_output, in_readout), (out, outputs) = eqx.filter_grad(mean_loss, has_aux=True)(trained)
+    delta = through_layers(cell, memory, hidden, delta)
     taught = _taught(state.model.readout, outputs, data)
     changed = hidden, track, state.time + jnp.uint32(1), taught
-    seen = Seen(*gradients, jnp.any(data.weight != 0))
+    seen = Seen(delta, in_output, in_readout, jnp.any(data.weight != 0))
     return eqx.tree_at(lambda s: (s.hidden, s.track, s.time, s.model.readout), state, changed), out, seen
 
 
@@ -197,8 +197,13 @@ def _learned(estimator, consume, state, results, t, seen):
     """
     state, gradient, target = _gradient(estimator, state, seen)
     new, results = consume(state, results, t, gradient, estimator.past.stride)
-    parts = lambda s: (s.model, s.optimiser)  # noqa: E731
-    choose = lambda a, b: jnp.where(target, a, b) if eqx.is_array(a) else a  # noqa: E731
+
+    def parts(s):
+        return (s.model, s.optimiser)
+
+    def choose(a, b):
+        return jnp.where(target, a, b) if eqx.is_array(a) else a
+
     chosen = jax.tree.map(choose, parts(new), parts(state))
     return eqx.tree_at(parts, new, chosen, is_leaf=lambda leaf: leaf is None), results
 
@@ -253,5 +258,8 @@ def _while(condition, body, carry):
 
 def _when(condition, body, carry):
     arrays, rest = eqx.partition(carry, eqx.is_array)
-    true = lambda arrays: eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)  # noqa: E731
+
+    def true(arrays):
+        return eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)
+
     return eqx.combine(jax.lax.cond(condition, true, lambda arrays: arrays, arrays), rest)

@@ -93,7 +93,10 @@ def step_by_step(
 ) -> Any:
     """k steps of one stream, one after the other: `step(carried, cell, memory, key)`."""
     weights, rest = parted(cells)
-    first = lambda tree: jax.tree.map(lambda a: a[0], tree)  # noqa: E731
+
+    def first(tree):
+        return jax.tree.map(lambda a: a[0], tree)
+
     if len(memories.alive) == 1:
         return step(carried, eqx.combine(first(weights), rest), first(memories), key)
     keys = jax.random.split(key, len(memories.alive))

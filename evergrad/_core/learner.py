@@ -113,7 +113,10 @@ class Learner:
         state = eqx.filter_eval_shape(lambda: self.init(batch=batch, key=jax.random.key(0)))
         data = self._data(state, xs, ys, resets, weights, lead=(steps, batch))
         shapes, rest = eqx.partition(state, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-        run = lambda data, shapes: eqx.filter(self._drive(data, eqx.combine(shapes, rest)), eqx.is_array)  # noqa: E731
+
+        def run(data, shapes):
+            return eqx.filter(self._drive(data, eqx.combine(shapes, rest)), eqx.is_array)
+
         return jax.jit(run, donate_argnums=1).lower(data, shapes).compile()
 
     def follow(
@@ -172,7 +175,10 @@ class Learner:
 
     def _follow(self, fixed, state, position):
         source, room, steps = fixed
-        keep = lambda out: out.losses  # noqa: E731
+
+        def keep(out):
+            return out.losses
+
         state, position, losses, _ = driver.drive(
             self.estimator,
             state,

@@ -10,7 +10,7 @@ pytrees of the cell's own structure with None where nothing is trained. A reset 
 """
 
 import abc
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -76,11 +76,11 @@ class KroneckerTransition(Transition):
 
     def vecmat(self, v):
         v = v.reshape(self.direct.shape[1:])
-        z = sum(
+        z: Any = sum(
             v[a][None] * self.diagonals[a] for a in range(len(v))
         )  # unrolled: XLA makes a slow product of the sum otherwise
         h = self.recurrent.reshape(len(self.recurrent), -1) @ z.reshape(-1)
-        rest = sum(v[a][None] * self.direct[a] for a in range(len(v)))
+        rest: Any = sum(v[a][None] * self.direct[a] for a in range(len(v)))
         return jnp.concatenate([rest[0] + h, rest[1:].reshape(-1)])
 
     def matmul(self, a):
@@ -97,7 +97,7 @@ class KroneckerTransition(Transition):
     def dense_h(self) -> Float[Array, "n m"]:
         """The columns of H that belong to h, as rows. Gate by gate, which is one pass where an einsum would be three."""
         s, g, n = self.diagonals.shape
-        dense = sum(self.diagonals[None, :, k] * self.recurrent[:, None, k] for k in range(g))
+        dense: Any = sum(self.diagonals[None, :, k] * self.recurrent[:, None, k] for k in range(g))
         dense = dense + self.direct[None, :, 0] * jnp.eye(n, dtype=dense.dtype)[:, None]
         return dense.reshape(n, s * n)
 
@@ -109,7 +109,9 @@ class GeneralTransition(Transition):
     memory: GeneralMemory
 
     def matvec(self, v):
-        step = lambda state: flat_step(self.cell, state, self.memory.x)  # noqa: E731
+        def step(state):
+            return flat_step(self.cell, state, self.memory.x)
+
         return self.memory.alive * jax.jvp(step, (self.memory.state,), (v,))[1]
 
     def vecmat(self, v):
@@ -141,6 +143,10 @@ def transition(cell: Cell, memory: Memory) -> Transition:
     """H of a remembered step of one stream; with the cell of that step it is what it was."""
     if isinstance(memory, GeneralMemory):
         return GeneralTransition(cell, memory)
+    return kronecker_transition(cast(KroneckerCell, cell), memory)
+
+
+def kronecker_transition(cell: KroneckerCell, memory: KroneckerMemory) -> KroneckerTransition:
     return KroneckerTransition(memory.diagonals * memory.alive, memory.direct * memory.alive, recurrent_weight(cell))
 
 
@@ -148,10 +154,12 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
     """Σ δ F over all leading axes of the memory and of δ, as a gradient."""
     lead = delta.ndim - 1
     if isinstance(memory, KroneckerMemory) and not lead:
-        return weight_gradient(cell, jnp.outer(memory.regressor, _in_memory(through_diagonals(memory, delta))))
+        gradient = jnp.outer(memory.regressor, _in_memory(through_diagonals(memory, delta)))
+        return weight_gradient(cast(KroneckerCell, cell), gradient)
     memory, delta = jax.tree.map(lambda a: a.reshape(-1, *a.shape[lead:]), (memory, delta))
     if isinstance(memory, KroneckerMemory):
-        return weight_gradient(cell, jnp.einsum("kp,kq->pq", memory.regressor, through_diagonals(memory, delta)))
+        gradient = jnp.einsum("kp,kq->pq", memory.regressor, through_diagonals(memory, delta))
+        return weight_gradient(cast(KroneckerCell, cell), gradient)
     params, rest = parted(cell)
 
     def steps(params):
@@ -185,11 +193,12 @@ def through_layers(
     """δ of the newest step; δ̄ where a stack is trained layer by layer."""
     if getattr(cell, "depth", None) != "layerwise":
         return delta
+    stack, steps = cast(Any, cell), cast(GeneralMemory, memory)
 
     def one(old, x, new, delta):
-        return flatten(cell.down(*(unflatten(cell, a) for a in (old, new)), x, unflatten(cell, delta)))
+        return flatten(stack.down(*(unflatten(cell, a) for a in (old, new)), x, unflatten(cell, delta)))
 
-    return jax.vmap(one)(memory.state, memory.x, new, delta)
+    return jax.vmap(one)(steps.state, steps.x, new, delta)
 
 
 def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Float[Array, ""]:
@@ -197,9 +206,10 @@ def pullback_norm(cell: Cell, memory: Memory, delta: Float[Array, " m"]) -> Floa
     if not isinstance(memory, KroneckerMemory):
         return optax.tree.norm(pullback(cell, memory, delta))
     rows, columns = memory.regressor**2, through_diagonals(memory, delta) ** 2
-    if not cell.is_masked:
+    known = cast(KroneckerCell, cell)
+    if not known.is_masked:
         return jnp.sqrt(rows.sum() * columns.sum())
-    return jnp.sqrt(rows @ jnp.asarray(cell.mask, rows.dtype) @ columns)
+    return jnp.sqrt(rows @ jnp.asarray(known.mask, rows.dtype) @ columns)
 
 
 def immediate_norms(cell: KroneckerCell, memory: KroneckerMemory) -> Float[Array, " m"]:
@@ -247,7 +257,7 @@ def suffix_products(
 
     def back(suffix, step):
         weights, memory = step
-        product = transition(eqx.combine(weights, rest), memory).after(suffix)
+        product = kronecker_transition(eqx.combine(weights, rest), memory).after(suffix)
         return product, product
 
     start = jnp.eye(initial_state(cells).size, dtype=cells.weight.dtype)

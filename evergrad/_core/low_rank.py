@@ -6,7 +6,7 @@ directions stay exactly as they are, small ones share what room is left. Any ran
 diagonal is p does as well as any other in one step; the two here are `sampled_rows` and `signed_rows`.
 """
 
-from typing import Literal
+from typing import Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -113,7 +113,7 @@ def optimal_low_rank(
     )
     key = require_key(key, "optimal_low_rank(matrix, rank, key=...)")
     u, d, vt = _svd(matrix, rank, "optimal_low_rank")
-    z = compress(d, rank, method, key)
+    z = compress(d, rank, cast(Mix, method), key)
     return u @ z, vt.T @ z
 
 

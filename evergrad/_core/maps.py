@@ -20,6 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import Literal
 from jaxtyping import Array, Float
 
@@ -206,10 +207,10 @@ class Program:
         reach = self._reach()
         outside = dict(seen.outside)
         for leaf in matrices:
-            first, *others = [each for each in seen.products if each.leaf == leaf] or [None]
-            if any(each.transposed != first.transposed for each in others):
+            uses = [each for each in seen.products if each.leaf == leaf]
+            if any(each.transposed != uses[0].transposed for each in uses):
                 outside.setdefault(leaf, "both as v @ W and as W @ v")
-            if any(not np.array_equal(each.mask, first.mask) for each in others):
+            if any(not _same(each.mask, uses[0].mask) for each in uses):
                 outside.setdefault(leaf, "with different entries of it left out")
         chosen = {each.leaf for each in seen.products} - {*outside}
         again = self._look(shapes, chosen)
@@ -280,7 +281,10 @@ def _parted(cell: Cell) -> tuple[Any, Any, Any]:
 def _check_state(cell, state, new):
     same = jax.tree.structure(state) == jax.tree.structure(new)
     same = same and all(a.shape == b.shape for a, b in zip(*map(jax.tree.leaves, (state, new)), strict=True))
-    shown = lambda tree: ", ".join(str(list(a.shape)) for a in jax.tree.leaves(tree))  # noqa: E731
+
+    def shown(tree):
+        return ", ".join(str(list(a.shape)) for a in jax.tree.leaves(tree))
+
     refuse_unless(
         same,
         f"a step of {type(cell).__name__} gives another state ({shown(new)}) than `initial()` ({shown(state)}): both must be "
@@ -288,10 +292,17 @@ def _check_state(cell, state, new):
     )
 
 
+def _same(a: Any, b: Any) -> bool:
+    return np.array_equal(np.asarray(a), np.asarray(b))
+
+
 def _sources(jaxpr: Any, marks: list[frozenset]) -> list[frozenset]:
     """Which marks every output of a program depends on."""
     known = dict(zip(jaxpr.invars, marks, strict=True))
-    look = lambda v: frozenset() if isinstance(v, Literal) else known.get(v, frozenset())  # noqa: E731
+
+    def look(v):
+        return frozenset() if isinstance(v, Literal) else known.get(v, frozenset())
+
     for eqn in jaxpr.eqns:
         given, inner = [look(v) for v in eqn.invars], _inner(eqn)
         out = _sources(inner[0], given) if inner else [frozenset().union(*given)] * len(eqn.outvars)
@@ -320,7 +331,10 @@ class _Reading:
 
     def run(self, jaxpr: Any, consts: list, values: list) -> list:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *values), strict=True))
-        look = lambda v: v.val if isinstance(v, Literal) else known[v]  # noqa: E731
+
+        def look(v):
+            return v.val if isinstance(v, Literal) else known[v]
+
         for eqn in jaxpr.eqns:
             known.update(zip(eqn.outvars, self._equation(eqn, [look(v) for v in eqn.invars]), strict=True))
         return [look(v) for v in jaxpr.outvars]
@@ -395,7 +409,7 @@ def _mask(given: list) -> np.ndarray | None:
         return None
     first_is = isinstance(cases[0], _Alias)
     other = cases[1] if first_is else cases[0]
-    if isinstance(predicate, jax.core.Tracer) or isinstance(other, jax.core.Tracer) or np.asarray(other).any():
+    if isinstance(predicate, Tracer) or isinstance(other, Tracer) or np.asarray(other).any():
         return None
     return ~np.asarray(predicate) if first_is else np.asarray(predicate)
 
@@ -404,7 +418,7 @@ def _bound(eqn, given):
     """An equation's results; of constants at once, so that a mask made of constants is one."""
     found = eqn.primitive.get_bind_params(eqn.params)
     functions, params = found if isinstance(found, tuple) else ((), found)  # before and after JAX 0.9
-    if any(isinstance(v, jax.core.Tracer) for v in given):
+    if any(isinstance(v, Tracer) for v in given):
         out = eqn.primitive.bind(*functions, *given, **params)
     else:
         with jax.ensure_compile_time_eval():
@@ -423,7 +437,7 @@ class _Form:
     def __init__(self, cell: Cell):
         arrays, self._static = eqx.partition(cell, eqx.is_array)
         leaves, tree = jax.tree.flatten(arrays)
-        self._key = tree, tuple((a.shape, jnp.dtype(a.dtype).name) for a in leaves), jax.config.jax_enable_x64
+        self._key = tree, tuple((a.shape, jnp.dtype(a.dtype).name) for a in leaves), jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
         self.cell: Cell | None = cell
 
     def __hash__(self):

@@ -33,7 +33,10 @@ def parted(tree: Any) -> tuple[Any, Any]:
 def repeated(tree: Any, steps: int) -> Any:
     """A module at so many steps at which it was the same: its parameters with an axis in front."""
     trained, rest = parted(tree)
-    repeat = lambda a: jnp.broadcast_to(a[None], (steps, *a.shape))  # noqa: E731
+
+    def repeat(a):
+        return jnp.broadcast_to(a[None], (steps, *a.shape))
+
     return eqx.combine(jax.tree.map(repeat, trained), rest)
 
 

@@ -5,11 +5,13 @@ has it all.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from evergrad._core.across import INFLUENCE, LANES
@@ -47,9 +49,10 @@ def share(size: int, mesh: Mesh | None) -> int:
 def mesh_of(state: Any) -> Mesh | None:
     """The mesh that a state was spread over; None for a state on one device, or one that is being traced."""
     hidden = state.hidden
-    sharding = hidden.sharding if isinstance(hidden, jax.Array) and not isinstance(hidden, jax.core.Tracer) else None
-    spread = isinstance(sharding, NamedSharding) and sharding.mesh.axis_names in ((LANES,), (INFLUENCE,))
-    return sharding.mesh if spread else None
+    sharding = hidden.sharding if isinstance(hidden, jax.Array) and not isinstance(hidden, Tracer) else None
+    if isinstance(sharding, NamedSharding) and sharding.mesh.axis_names in ((LANES,), (INFLUENCE,)):
+        return cast(Mesh, sharding.mesh)
+    return None
 
 
 def everywhere(tree: Any) -> Any:
@@ -84,7 +87,7 @@ def place(tree: Any, axes: Any, mesh: Mesh) -> Any:
 def _put(array: Any, sharding: NamedSharding) -> jax.Array:
     if isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, array.ndim):
         return array
-    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(_put(jax.random.key_data(array), sharding), impl=jax.random.key_impl(array))
     if sharding.is_fully_addressable:
         return jax.device_put(array, sharding)
@@ -101,7 +104,10 @@ def spread(function: Callable, mesh: Mesh, given: tuple, axes: tuple, results: A
     """function(*given), with every device at work on its part of it. `axes` are those of `given`, `results` those of
     what comes out, or a number for a whole branch."""
     arrays, rest = eqx.partition(given, eqx.is_array)
-    specs = lambda axes: jax.tree.map(lambda axis: _spec(axis, mesh), axes)  # noqa: E731
+
+    def specs(axes):
+        return jax.tree.map(lambda axis: _spec(axis, mesh), axes)
+
     static = []
 
     def part(arrays):
@@ -113,7 +119,7 @@ def spread(function: Callable, mesh: Mesh, given: tuple, axes: tuple, results: A
     return eqx.combine(mapped(arrays), static[-1])
 
 
-def refuse_unspread(what: Any) -> None:
+def refuse_unspread(what: Any) -> NoReturn:
     raise InputError(
         f"{type(what).__name__} does not say which of its arrays have streams, so it cannot be spread over devices: give "
         "it the method `stream_axes` (see evergrad/_core/sources.py)."

@@ -15,6 +15,7 @@ from evergrad._core.checks import InputError, refuse_unless, whole_number
 from evergrad._core.costs import Cost, sizes_of
 from evergrad._core.learner import Learner
 from evergrad._core.model import Model
+from evergrad._core.not_none import not_none
 from evergrad._core.readouts import Linear
 from evergrad._core.room import bytes_of
 from evergrad._core.streamwise import SMALL
@@ -88,7 +89,7 @@ def plan(
 
     def judged(estimator: Estimator) -> Option:
         option = predicted(estimator)
-        fits = (memory is None or option.bytes <= memory) and (seconds is None or option.seconds <= seconds)
+        fits = (memory is None or option.bytes <= memory) and (seconds is None or not_none(option.seconds) <= seconds)
         return dataclasses.replace(option, fits=fits)
 
     bounded = memory is not None or seconds is not None
@@ -173,9 +174,9 @@ def _best(options: list[Option]) -> Option:
 def _recommend(options: tuple[Option, ...], unhurried: bool) -> tuple[Option | None, str]:
     """The first that fits; without a limit of time, not what takes `PATIENCE` times as long as the next."""
     fitting = [option for option in options if option.fits]
-    if unhurried and len(fitting) > 1 and fitting[0].seconds > PATIENCE * fitting[1].seconds:
+    if unhurried and len(fitting) > 1 and not_none(fitting[0].seconds) > PATIENCE * not_none(fitting[1].seconds):
         slower, option = fitting[:2]
-        times = slower.seconds / option.seconds
+        times = not_none(slower.seconds) / not_none(option.seconds)
         return option, f"{slower.estimator!r} fits as well, and is less noisy, but takes {times:.0f} times as long."
     for option in fitting:
         return option, option.estimator.recommended

@@ -50,7 +50,7 @@ def spread_axes(source: Source, position: Any, mesh: jax.sharding.Mesh) -> tuple
     return source.stream_axes(position)
 
 
-def place_source(source: Source, position: Any, mesh: jax.sharding.Mesh) -> tuple[Source, Any]:
+def place_source(source: Source, position: Any, mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
     """Both with their arrays where they belong."""
     return place((source, position), spread_axes(source, position, mesh), mesh)
 

@@ -21,7 +21,8 @@ def over_streams(function: Callable[..., Any], carried: Any, *others: Any) -> An
         return jax.vmap(function)(carried, *others)
 
     def one_by_one(carried, *others):
-        pick = lambda tree, b: jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, b, keepdims=False), tree)  # noqa: E731
+        def pick(tree, b):
+            return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, b, keepdims=False), tree)
 
         def one(b, carried):
             result = function(pick(carried, b), *pick(others, b))

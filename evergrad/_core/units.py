@@ -4,7 +4,7 @@ Of a unit with s state variables: Ĥ [s, s], what its state makes of its state; 
 what its own parameters do, where it has some. For a cell whose units do not see each other that is all there is.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._cells.stack import Stack
 from evergrad._cells.unit import UnitCell
 from evergrad._core.linearize import (
+    GeneralMemory,
     KroneckerMemory,
     Memory,
     flatten,
@@ -37,7 +38,7 @@ class Within(eqx.Module):
     own: Float[Array, "s kappa n"]  # K
 
 
-def layers_of(cell: Cell) -> tuple[Cell, ...]:
+def layers_of(cell: Cell) -> tuple[Any, ...]:
     """The cells that have influences of their own: those of a stack, or the one cell."""
     return cell.layers if isinstance(cell, Stack) else (cell,)
 
@@ -52,8 +53,9 @@ def within(cell: Cell, memory: Memory, scope: str) -> tuple[Within, ...]:
     """Of every layer. `scope` says which part of Ĥ is kept: all of the unit's, or only what passes through no weight."""
     if not isinstance(cell, Stack):
         return (_of_memory(cell, memory, scope),)
-    found, x = [], memory.x
-    for layer, state in zip(cell.layers, unflatten(cell, memory.state), strict=True):
+    general = cast(GeneralMemory, memory)
+    found, x = [], general.x
+    for layer, state in zip(cell.layers, unflatten(cell, general.state), strict=True):
         reset = memory.alive == 0
         start = flatten(state)
         new, inner = linearize(layer, start, x, jnp.zeros((), bool))
@@ -65,11 +67,14 @@ def within(cell: Cell, memory: Memory, scope: str) -> tuple[Within, ...]:
 
 def _of_memory(cell: Cell, memory: Memory, scope: str) -> Within:
     if isinstance(memory, KroneckerMemory):
-        direct = memory.direct if scope == DIRECT else memory.direct.at[:, 0].add(_through_own_weights(cell, memory))
+        direct = memory.direct
+        if scope != DIRECT:
+            direct = direct.at[:, 0].add(_through_own_weights(cast(KroneckerCell, cell), memory))
         none = jnp.zeros((*memory.diagonals.shape[::2][:1], 0, cell.units), direct.dtype)
         return Within(memory.regressor, memory.alive * direct, memory.diagonals, none)
-    blocks = unit_blocks(cell, memory.state.reshape(cell.states, cell.units), memory.x)
-    return Within(cell.regressor(memory.x), memory.alive * blocks.direct, blocks.diagonals, blocks.own)
+    unit = cast(UnitCell, cell)
+    blocks = unit_blocks(unit, memory.state.reshape(unit.states, unit.units), memory.x)
+    return Within(unit.regressor(memory.x), memory.alive * blocks.direct, blocks.diagonals, blocks.own)
 
 
 def _through_own_weights(cell: KroneckerCell, memory: KroneckerMemory) -> Float[Array, "s n"]:
@@ -84,7 +89,9 @@ def carried_on(steps: Any) -> tuple[Float[Array, "s s n"], Float[Array, "k s g n
     identity = jnp.broadcast_to(jnp.eye(s, dtype=steps.carry.dtype)[:, :, None], (s, s, n))
 
     def back(suffix, step):
-        through = lambda a: jnp.einsum("abn,bcn->acn", suffix, a)  # noqa: E731
+        def through(a):
+            return jnp.einsum("abn,bcn->acn", suffix, a)
+
         return through(step.carry), (through(step.gates), through(step.own))
 
     product, (gates, own) = jax.lax.scan(back, identity, steps, reverse=True)

@@ -1,6 +1,6 @@
 """What a gradient does to a model."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ def clip_and_update(
     gradient = gradient if clip is None else _clipped(gradient, clip)
     # optimisers are other people's code, and not all of it bears JAX's strict modes
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        updates, state = optimiser.update(gradient, state, parameters(model))
+        updates, state = optimiser.update(cast(Any, gradient), state, parameters(model))
     return eqx.apply_updates(model, updates), state
 
 

@@ -10,7 +10,6 @@ import jax
 import optax
 
 import evergrad as eg
-from evergrad._core.sources import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Entrant:
 
     @property
     def label(self) -> str:
-        e = self.estimator
+        e: Any = self.estimator
         if isinstance(e, eg.TBPTT):
             return f"TBPTT(horizon={e.horizon}, stride={e.stride})"
         return f"{type(e).__name__}(rank={e.rank}, window={e.window})"
@@ -29,7 +28,7 @@ class Entrant:
     @property
     def reach(self) -> str:
         """How far back a gradient of this estimator goes."""
-        e = self.estimator
+        e: Any = self.estimator
         if isinstance(e, eg.TBPTT):
             return f"reaches back {e.horizon} steps" if e.stride == 1 else f"reaches back 1 to {e.horizon} steps"
         return f"remembers {e.window} to {2 * e.window - 1} steps, the influence reaches back to the beginning"
@@ -65,7 +64,8 @@ class Contest(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def source(self) -> Source: ...
+    def source(self) -> Any:
+        """A `Source` that has a `start(batch=..., key=...)`."""
 
     @abc.abstractmethod
     def model(self, key: jax.Array) -> eg.Model: ...

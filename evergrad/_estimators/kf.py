@@ -80,7 +80,10 @@ class Factors(Influence):
 
     def init(self, cell):
         dtype = weight_dtype(cell)
-        zeros = lambda *shape: jnp.zeros(shape, dtype)  # noqa: E731
+
+        def zeros(*shape):
+            return jnp.zeros(shape, dtype)
+
         maps = maps_of(cell).maps
         of_maps = [(zeros(self.copies, e.p), zeros(len(e.rows), self.copies, e.q)) for e in maps]
         return together(of_maps, nothing_yet(cell))
@@ -100,7 +103,10 @@ class Factors(Influence):
         """All copies; the uses of a map are mixed in one after the other."""
         for use in range(len(terms.vectors)):
             keys = jax.random.split(jax.random.fold_in(key, use) if use else key, self.copies)
-            mix = lambda u, a, key, use=use: self._mix(u, a, terms.vectors[use], terms.columns[:, use], memory, key)  # noqa: E731
+
+            def mix(u, a, key, use=use):
+                return self._mix(u, a, terms.vectors[use], terms.columns[:, use], memory, key)
+
             u, product = jax.vmap(mix, in_axes=(0, 1, 0), out_axes=(0, 1))(u, product, keys)
         return u, product
 
@@ -127,7 +133,10 @@ class Factors(Influence):
     def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
-        through = lambda each, u, a: jnp.einsum("bcp,bm,bmcq->pq", u, rows_of(delta, each.rows, axis=1), a)  # noqa: E731
+
+        def through(each, u, a):
+            return jnp.einsum("bcp,bm,bmcq->pq", u, rows_of(delta, each.rows, axis=1), a)
+
         found = [through(each, *pair) / self.copies for each, pair in zip(maps, pairs, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 

@@ -123,7 +123,7 @@ class Triples(Influence):
     def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         triples, rest = apart(carried, maps, 3)
-        found = [_contracted(*three, rows_of(delta, e.rows, axis=1)) for e, three in zip(maps, triples, strict=True)]
+        found = [_contracted(rows_of(delta, e.rows, axis=1), *three) for e, three in zip(maps, triples, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 
     def materialise(self, carried, cell):
@@ -131,5 +131,5 @@ class Triples(Influence):
         return whole_influence(cell, [jnp.einsum("rp,rm,rq->mpq", *three) for three in triples], rest)
 
 
-def _contracted(a, b, c, delta):
+def _contracted(delta, a, b, c):
     return jnp.einsum("brp,brq->pq", a, jnp.einsum("bm,brm->br", delta, b)[..., None] * c)

@@ -200,7 +200,7 @@ def _named(cell: Any) -> str:
     return type(cell).__name__
 
 
-def _nothing(layer: Cell) -> tuple[Array, Array]:
+def _nothing(layer: Any) -> tuple[Array, Array]:
     s, n, dtype = layer.states, layer.units, layer.weight.dtype
     p, q = layer.weight.shape
     return jnp.zeros((p, s, q // n, n), dtype), jnp.zeros((s, len(own_names(layer)), n), dtype)
@@ -218,7 +218,7 @@ def _absorbed(e, steps):
 
 def _contracted(e: tuple[Array, Array], delta: Float[Array, "B s n"]) -> tuple[Array, Array]:
     of_weights, of_own = e
-    weights = sum(jnp.einsum("bn,bpgn->pgn", delta[:, a], of_weights[:, :, a]) for a in range(delta.shape[1]))
+    weights: Any = sum(jnp.einsum("bn,bpgn->pgn", delta[:, a], of_weights[:, :, a]) for a in range(delta.shape[1]))
     return weights, jnp.einsum("ban,bacn->cn", delta, of_own)
 
 

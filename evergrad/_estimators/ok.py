@@ -79,6 +79,9 @@ class KroneckerSum(Influence):
     mix: Mix = eqx.field(static=True)
     needs_kronecker: ClassVar[bool] = True
 
+    def __init__(self, rank: int, mix: Mix):
+        self.rank, self.mix = rank, mix
+
     @property
     def unbiased(self) -> bool:
         return self.mix != "truncate"
@@ -122,7 +125,8 @@ class KroneckerSum(Influence):
         return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
 
     def absorb_all(self, carried, cells, memories, keys):
-        mix = lambda vectors, gram, key: mixing(vectors, gram, self.rank, self.mix, key)  # noqa: E731
+        def mix(vectors, gram, key):
+            return mixing(vectors, gram, self.rank, self.mix, key)
 
         def pure(carried, memories, keys):
             return stream_by_stream(self, carried, cells, memories, keys)
@@ -141,7 +145,7 @@ class KroneckerSum(Influence):
     def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
-        found = [_contracted(*pair, rows_of(delta, each.rows, axis=1)) for each, pair in zip(maps, pairs, strict=True)]
+        found = [_contracted(rows_of(delta, each.rows, axis=1), *pair) for each, pair in zip(maps, pairs, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 
     def split(self, cell, parts):
@@ -157,7 +161,7 @@ class KroneckerSum(Influence):
 
 
 def _contracted(
-    u: Float[Array, "B r p"], a: Float[Array, "B m r q"], delta: Float[Array, "B m"]
+    delta: Float[Array, "B m"], u: Float[Array, "B r p"], a: Float[Array, "B m r q"]
 ) -> Float[Array, "p q"]:
     through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
     return across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1)
@@ -176,7 +180,10 @@ def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> UInt32[Arra
     if old.size + new.size < _SMALL:
         return packed(across.summed(inner(old, new).sum(axis=0)))
     count = old.shape[1] + new.shape[1]
-    add = lambda total, row: (total + inner(*row), None)  # noqa: E731
+
+    def add(total, row):
+        return (total + inner(*row), None)
+
     total, _ = jax.lax.scan(add, jnp.zeros((count, count), jnp.float64), (old, new))
     return packed(across.summed(total))
 

@@ -13,7 +13,7 @@ def apart(carried: tuple[Array, ...], maps: tuple[Any, ...], each: int) -> tuple
     return [tuple(carried[i * each : (i + 1) * each]) for i in range(count)], tuple(carried[count * each :])
 
 
-def together(of_maps: list[tuple[Array, ...]], rest: tuple[Array, ...]) -> tuple[Array, ...]:
+def together(of_maps: list[tuple[Any, ...]], rest: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(array for arrays in of_maps for array in arrays), *rest)
 
 

@@ -88,12 +88,18 @@ class Dense(Influence):
 
     def init(self, cell):
         """For every parameter the rows of the state that it can reach; None for one that a step does not look at."""
-        zeros = lambda a, rows: None if rows is None else jnp.zeros((len(rows), *a.shape), a.dtype)  # noqa: E731
+
+        def zeros(a, rows):
+            return None if rows is None else jnp.zeros((len(rows), *a.shape), a.dtype)
+
         return jax.tree.map(zeros, parameters(cell), reached(cell))
 
     def absorb(self, carried, cells, memories, key):
         found, cell = block(cells, memories), first_of(cells)
-        carry = lambda a, new, rows: found.carry(a, rows) + new  # noqa: E731
+
+        def carry(a, new, rows):
+            return found.carry(a, rows) + new
+
         return jax.tree.map(carry, carried, _own(cell, carried, added(cell, found)), reached(cell))
 
     def cost(self, sizes, block):
@@ -103,7 +109,9 @@ class Dense(Influence):
         return Cost(products, all_ if block else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
 
     def contract(self, carried, cell, delta):
-        through = lambda a, rows: jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)  # noqa: E731
+        def through(a, rows):
+            return jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)
+
         return with_zeros(cell, _whole(cell, jax.tree.map(through, carried, reached(cell))))
 
     def split(self, cell, parts):
@@ -125,14 +133,20 @@ class Dense(Influence):
 
 def _cut(cell: Cell, parts: int) -> Cell:
     """The axis of every parameter that G is cut along: the last one with equal parts, −1 for a parameter without one."""
-    last = lambda a: max((i for i, n in enumerate(a.shape) if n % parts == 0), default=-1)  # noqa: E731
+
+    def last(a):
+        return max((i for i, n in enumerate(a.shape) if n % parts == 0), default=-1)
+
     return jax.tree.map(lambda a, rows: None if rows is None else last(a), parameters(cell), reached(cell))
 
 
 def _own(cell: Cell, carried: Cell, fresh: Cell) -> Cell:
     """This device's share of what is new, where it is not that already."""
     axes = _cut(cell, across.parts(across.INFLUENCE))
-    own = lambda a, new, axis: new if new.shape == a.shape else across.own(new, axis + 1)  # noqa: E731
+
+    def own(a, new, axis):
+        return new if new.shape == a.shape else across.own(new, axis + 1)
+
     return jax.tree.map(own, carried, fresh, axes)
 
 

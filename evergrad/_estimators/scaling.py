@@ -25,8 +25,12 @@ def norm(tree: Any) -> Float[Array, ""]:
 
 
 def _squares(a):
-    pure = lambda a: jnp.sum(a * a)  # noqa: E731
-    kernel = lambda a: native.call("squares", jax.ShapeDtypeStruct((), a.dtype), a, mapped=True)  # noqa: E731
+    def pure(a):
+        return jnp.sum(a * a)
+
+    def kernel(a):
+        return native.call("squares", jax.ShapeDtypeStruct((), a.dtype), a, mapped=True)
+
     return native.either(kernel, pure, a) if native.worth(a) else pure(a)
 
 

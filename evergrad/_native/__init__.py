@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 
 from evergrad._native.library import cache, load
 
@@ -99,7 +99,7 @@ def _name(compiler: list[str]) -> str:
         shutil.which(compiler[0]),
         compiler,
         *FLAGS,
-        jaxlib.__version__,
+        jaxlib.version.__version__,
         platform.machine(),
         _processor_flags(),
     )

@@ -1,6 +1,7 @@
 """Sums of Kronecker products by kernels: groups of streams, one for each thread, whose arrays are still in the cache when they are mixed."""
 
 from collections.abc import Callable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,10 @@ def fold_or(
     known = isinstance(memories, KroneckerMemory) and across.parts(across.INFLUENCE) == 1
     if not known or not native.worth(carried[1][0]) or not busy(len(keys)):
         return pure(carried, memories, keys)
-    kernel = lambda carried, memories, keys: fold(mixing, carried, cells, memories, keys)  # noqa: E731
+
+    def kernel(carried, memories, keys):
+        return fold(mixing, carried, cast(KroneckerCell, cells), memories, keys)
+
     return native.either(kernel, pure, carried, memories, keys)
 
 
@@ -54,7 +58,10 @@ def fold(mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: Krone
     def some(i, carried):
         u, a = carried
         first = i * size
-        pick = lambda tree: jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, size), tree)  # noqa: E731
+
+        def pick(tree):
+            return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, size), tree)
+
         memory = pick(memories)
         a, fresh, gram = _carry(a, first, memory, weights)
         vectors = jnp.concatenate([pick(u), memory.regressor], axis=1)

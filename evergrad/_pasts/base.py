@@ -113,7 +113,10 @@ def began(
     past: Past, influence: Influence, cell: Cell, waiting: Any, batch: int, mesh: jax.sharding.Mesh | None
 ) -> Track:
     """`past.start`; on a mesh, made in parts where they belong, since the whole may be too large for a device."""
-    make = lambda: past.start(influence, cell, waiting, batch)  # noqa: E731
+
+    def make():
+        return past.start(influence, cell, waiting, batch)
+
     if mesh is None:
         return make()
     return jax.jit(make, out_shardings=shardings(axes(jax.eval_shape(make), influence, cell, mesh), mesh))()

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from evergrad._cells.base import Cell
 from evergrad._core.costs import Cost
+from evergrad._core.not_none import not_none
 from evergrad._pasts import slots
 from evergrad._pasts.base import Seen, Track
 from evergrad._pasts.newest import Newest
@@ -43,7 +44,12 @@ class Chunks(Newest):
         return False if self.stride == 1 else jnp.abs(track.waiting.phase) == self.stride
 
     def waited(self, track):
-        seen = Seen(track.deltas[track.count - 1], track.waiting.output, track.waiting.readout, track.waiting.phase > 0)
+        seen = Seen(
+            not_none(track.deltas)[track.count - 1],
+            track.waiting.output,
+            track.waiting.readout,
+            track.waiting.phase > 0,
+        )
         return seen, self.begun_anew(track)
 
     def begun_anew(self, track):

@@ -19,6 +19,7 @@ from evergrad._core.linearize import (
     through_step,
     transition,
 )
+from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters
 from evergrad._pasts.base import Track
 
@@ -29,7 +30,10 @@ def empty(cell: Cell, slots: int, batch: int, *, deltas: bool = False, weights: 
     """Room for so many steps; for their dL/dh, and for the cell's weights at each of them, if these are asked for."""
     state, x = initial_state(cell), jnp.zeros(cell.inputs, initial_state(cell).dtype)
     _, memory = eqx.filter_eval_shape(linearize, cell, state, x, jnp.zeros((), bool))
-    in_slots = lambda a, *lead: jnp.zeros((slots, *lead, *a.shape), a.dtype)  # noqa: E731
+
+    def in_slots(a, *lead):
+        return jnp.zeros((slots, *lead, *a.shape), a.dtype)
+
     return Track(
         carried=None,
         memories=jax.tree.map(lambda a: in_slots(a, batch), memory),
@@ -40,12 +44,15 @@ def empty(cell: Cell, slots: int, batch: int, *, deltas: bool = False, weights: 
 
 
 def count_of(track: Track) -> int:
-    return len(track.memories.alive)
+    return len(not_none(track.memories).alive)
 
 
 def put(cell: Cell, track: Track, memory: Memory) -> Track:
     """One step more in the next slot."""
-    write = lambda slots, new: slots.at[track.count].set(new)  # noqa: E731
+
+    def write(slots, new):
+        return slots.at[track.count].set(new)
+
     memories = jax.tree.map(write, track.memories, memory)
     weights = None if track.weights is None else jax.tree.map(write, track.weights, parameters(cell))
     changed = memories, weights, track.count + 1
@@ -54,7 +61,10 @@ def put(cell: Cell, track: Track, memory: Memory) -> Track:
 
 def forget(track: Track, k: int) -> Track:
     """The same without the oldest k steps."""
-    rolled = lambda a: jnp.roll(a, -k, axis=0)  # noqa: E731
+
+    def rolled(a):
+        return jnp.roll(a, -k, axis=0)
+
     changed = (
         jax.tree.map(rolled, track.memories),
         jax.tree.map(lambda a: a.at[: len(a) - k].set(a[k:]), track.weights),
@@ -84,7 +94,10 @@ def carried_back(
     counts for that step's F. `few` says that far fewer steps are reached than there are slots.
     """
     back = _back_and_pulled if isinstance(track.memories, KroneckerMemory) and not few else _pulled_back
-    same = lambda i, delta: delta  # noqa: E731
+
+    def same(i, delta):
+        return delta
+
     return back(cell, track, delta, reach, arriving or same, counted or same)
 
 

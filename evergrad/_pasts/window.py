@@ -28,6 +28,9 @@ class Window(Past):
     stride: ClassVar[int] = 1
     complete: ClassVar[bool] = True
 
+    def __init__(self, size: int):
+        self.size = size
+
     @property
     def period(self) -> int:
         return max(1, self.size)

@@ -6,6 +6,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -25,8 +26,8 @@ class Text:
     first_line: int = 1
 
     def line(self, index: int) -> int:
-        newline = "\n" if isinstance(self.content, str) else b"\n"
-        return self.first_line + self.content.count(newline, 0, index)
+        before = self.content[:index]
+        return self.first_line + (before.count("\n") if isinstance(before, str) else before.count(b"\n"))
 
 
 def read_text(path: Path, *, as_bytes: bool = False) -> Text:
@@ -89,10 +90,8 @@ def read_parts(data: str | None, valid: str | None, test: str | None, *, as_byte
         return _read_all((path / f"{part}.txt" for part in ("train", "valid", "test")), as_bytes)
     if valid is None and test is None:
         return split(read_text(path, as_bytes=as_bytes))
-    refuse_unless(
-        valid is not None and test is not None,
-        "--valid and --test go together: give both, or neither to have the one file split 90/5/5.",
-    )
+    if valid is None or test is None:
+        raise InputError("--valid and --test go together: give both, or neither to have the one file split 90/5/5.")
     return _read_all((path, Path(valid), Path(test)), as_bytes)
 
 
@@ -111,7 +110,8 @@ def split(text: Text) -> tuple[Text, Text, Text]:
         "or give --valid and --test files.",
     )
     cuts = (0, size - 2 * held_out, size - held_out, size)
-    return tuple(Text(text.place, text.content[a:b], text.line(a)) for a, b in itertools.pairwise(cuts))
+    train, valid, test = (Text(text.place, text.content[a:b], text.line(a)) for a, b in itertools.pairwise(cuts))
+    return train, valid, test
 
 
 def built_in_text(*, as_bytes: bool = False) -> Text:
@@ -129,9 +129,10 @@ def symbols_of(text: Text) -> str | None:
 
 def encode(text: Text, symbols: str | None) -> Integer[np.ndarray, " N"]:
     """Numbers of the symbols; a character that is none of them is refused with its line."""
+    content: Any = text.content  # bytes where there are no symbols, else str
     if symbols is None:
-        return np.frombuffer(text.content, np.uint8)
-    points = np.frombuffer(text.content.encode("utf-32-le"), np.uint32)
+        return np.frombuffer(content, np.uint8)
+    points = np.frombuffer(content.encode("utf-32-le"), np.uint32)
     known = np.frombuffer(symbols.encode("utf-32-le"), np.uint32)
     order = np.argsort(known)
     found = order[np.minimum(np.searchsorted(known, points, sorter=order), len(known) - 1)]

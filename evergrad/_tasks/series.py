@@ -78,7 +78,10 @@ class Series(Source):
         unit = _later(_running(differences**2) ** 0.5, ahead)
         usable = ~np.isnan(differences)
         dtype = jnp.result_type(float)
-        as_array = lambda a: jnp.asarray(np.nan_to_num(a), dtype)  # noqa: E731
+
+        def as_array(a):
+            return jnp.asarray(np.nan_to_num(a), dtype)
+
         self.ahead = ahead
         self.inputs = as_array(standardised(lanes, _last_known(lanes)))
         self.targets = as_array(_in_units(chosen - base, unit))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -31,7 +32,7 @@ class Table:
     names: tuple[str, ...]
     cells: Callable[[str], Sequence]  # of a column
     where: Callable[[int], str]
-    parse: Callable[[object], float]
+    parse: Callable[[Any], float]
     fixed: bool = False  # a run has chosen the columns before, so that it is of no use to advise others
 
     def place(self, row: int, name: str) -> str:
@@ -65,9 +66,10 @@ def read_columns(
     table = _read_parquet(path, raw, header) if path.suffix == ".parquet" else _read_csv(path, raw, header)
     table = dataclasses.replace(table, fixed=fixed)
     time = _check_time(table, time)
-    for name in names or ():
+    wanted = list(names or ())
+    for name in wanted:
         refuse_unknown("column", name, table.names, f"{path} has")
-        refuse_unless(names.count(name) == 1, f"--columns has {printable(name)} twice: name each column once.")
+        refuse_unless(wanted.count(name) == 1, f"--columns has {printable(name)} twice: name each column once.")
     chosen = tuple(names) if names else tuple(name for name in table.names if name != time)
     refuse_unless(len(chosen) > 0, f"{path} has no column of numbers beside the time stamps.")
     values = np.stack([_numbers(table, name, missing) for name in chosen], axis=1)
@@ -200,6 +202,7 @@ def _check_time(table: Table, time: str | None) -> str | None:
     cells = table.cells(time)
     stamps = [_stamp(table, time, row, cell) for row, cell in enumerate(cells)]
     for row in range(1, len(stamps)):
+        before: Any
         before, now = stamps[row - 1 : row + 1]
         refuse_unless(
             _comparable(before, now),

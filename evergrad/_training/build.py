@@ -13,6 +13,7 @@ from evergrad._cells.base import outputs_of
 from evergrad._cells.initial import read_initial
 from evergrad._core import driver
 from evergrad._core.checks import refuse_unless
+from evergrad._core.not_none import not_none
 from evergrad._core.placing import check_divides, place
 from evergrad._core.sources import Source, place_source, spread_axes
 from evergrad._estimators.base import Estimator
@@ -136,7 +137,7 @@ def _starts(initial: str | None) -> tuple[dict[str, str], dict[str, str]]:
 
 def make_optimiser(settings: Settings, stride: int = 1) -> optax.GradientTransformation:
     """With its rate scheduled over the run's updates, one every `stride` steps."""
-    return OPTIMISERS[settings.optimiser].load()(_rate(settings, -(-settings.steps // stride)))
+    return OPTIMISERS[settings.optimiser].load()(_rate(settings, -(-not_none(settings.steps) // stride)))
 
 
 def momentum(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:

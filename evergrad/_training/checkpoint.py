@@ -25,6 +25,7 @@ import orbax.checkpoint as ocp
 
 from evergrad._core.checks import InputError
 from evergrad._core.files import intact, refuse_links_below, refuse_other_kinds, with_checksum
+from evergrad._core.not_none import not_none
 from evergrad._training.team import ALONE, Alone, Team
 
 # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps; 3 had no checksum
@@ -114,8 +115,8 @@ class Checkpoints:
             reasons = [reason for reason in self._team.gather(why) if reason is not None]
             reasons = reasons or self._differences(arrays, notes)
             if not reasons:
-                arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in arrays.items()}
-                return _put_back(like, _with_window(arrays, named)), notes["notes"]
+                arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in not_none(arrays).items()}
+                return _put_back(like, _with_window(arrays, named)), not_none(notes)["notes"]
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
         if problems:
@@ -210,7 +211,7 @@ def _name(path):
 
 
 def _is_key(leaf):
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf):
@@ -235,7 +236,10 @@ def _copied(leaf: Any) -> jax.Array:
 
 def _with_window(arrays: dict[str, jax.Array], named: dict[str, Any]) -> dict[str, jax.Array]:
     """An old format's arrays with weights for the steps of a window: those of the cell as it is."""
-    cell = lambda name: arrays[_CELL + name.removeprefix(_WINDOW)]  # noqa: E731
+
+    def cell(name):
+        return arrays[_CELL + name.removeprefix(_WINDOW)]
+
     missing = {name: a for name, a in named.items() if name not in arrays}
     return arrays | {name: jnp.broadcast_to(cell(name)[None], a.shape) for name, a in missing.items()}
 
@@ -302,7 +306,7 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint32}
 
 
 def _crc(array: jax.Array) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _checked_notes(found: Any, step: int, owner: str | None, processes: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from evergrad._core.not_none import not_none
 from evergrad._core.printable import printable_lines
 from evergrad._training.tasks import Task
 
@@ -60,7 +61,7 @@ class Display:
             parts += [] if loss is None else [f"loss {loss:.4g} {self._unit}"]
             parts += [] if row is None else [self._task.headline(row)]
             machine = f"{self._estimator} · {device_name(self._mesh)} · {memory_mib():,.0f} MiB"
-            self._progress.update(self._bar, completed=step, figures=" · ".join(parts), machine=machine)
+            self._progress.update(not_none(self._bar), completed=step, figures=" · ".join(parts), machine=machine)
 
     def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:
         if self._progress is None:

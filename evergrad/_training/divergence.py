@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from evergrad._core import driver
+from evergrad._core.checks import DivergedError
 from evergrad._core.driver import State
 from evergrad._core.learner import Learner
 from evergrad._core.placing import mesh_of, place
@@ -41,8 +42,8 @@ class _Norm(NamedTuple):
 def gradient_norm(learner: Learner, state: State, source: Source, position: Any) -> float:
     """Of the next gradient before clipping; what is found in a state and position that are given away."""
     recorder = optax.GradientTransformation(
-        lambda weights: _Norm(jnp.full((), jnp.nan)),
-        lambda gradient, _, weights=None: (jax.tree.map(jnp.zeros_like, gradient), _Norm(optax.tree.norm(gradient))),
+        lambda params: _Norm(jnp.full((), jnp.nan)),
+        lambda updates, state, params=None: (jax.tree.map(jnp.zeros_like, updates), _Norm(optax.tree.norm(updates))),
     )
     probe = Learner(learner.model, learner.estimator, recorder)
     mesh = mesh_of(state)
@@ -51,7 +52,7 @@ def gradient_norm(learner: Learner, state: State, source: Source, position: Any)
         state = place(state, driver.axes(state, learner.estimator, mesh), mesh)
     try:
         state, _, _ = probe.follow(state, source, position, learner.estimator.past.stride)
-    except ArithmeticError as error:
+    except DivergedError as error:
         state = error.state
     return float(np.asarray(state.optimiser.norm))
 

@@ -15,6 +15,7 @@ import evergrad as eg
 from evergrad._core import room
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.model import Model
+from evergrad._core.not_none import not_none
 from evergrad._core.printable import printable_lines
 from evergrad._tasks.reading import Text, encode, read_text
 from evergrad._tasks.text import bits_per_symbol, sample
@@ -66,7 +67,7 @@ def _series(folder: Folder, model: Model, own: SeriesTask, data: Path | None) ->
     """On the columns of the run's `own` task, found by name in other data."""
     changes = {"batch": 1, "steps": None} if data is None else {"batch": 1, "steps": None, "data": str(data)}
     task = SeriesTask(dataclasses.replace(folder.settings, **changes), columns=own.columns)
-    figures = _frozen(model, task, 1, task.steps, seed=0)
+    figures = _frozen(model, task, 1, not_none(task.steps), seed=0)
     return {"data": str(data or folder.settings.data)} | figures
 
 

@@ -29,7 +29,9 @@ def clear_half_made(path: Path, settings: str, lock: str) -> None:
 
 
 def _clear(half, settings, lock):
-    ours = lambda name: name in (settings, lock) or is_beside(name, settings)  # noqa: E731
+    def ours(name):
+        return name in (settings, lock) or is_beside(name, settings)
+
     found = list(half.iterdir())
     if half.is_symlink() or half.stat().st_uid != os.getuid() or not all(ours(path.name) for path in found):
         return

@@ -13,6 +13,7 @@ import numpy as np
 
 from evergrad._core import driver
 from evergrad._core.checks import DivergedError, refuse_unless
+from evergrad._core.not_none import not_none
 from evergrad._core.placing import here, shardings
 from evergrad._core.sources import spread_axes
 from evergrad._training import divergence, standstill
@@ -70,15 +71,22 @@ def most_steps(batch: int, wanted: int) -> int:
 def form(job: Job) -> dict[str, Any]:
     """The shapes of what a checkpoint holds, and where its arrays belong."""
     shapes = eqx.filter_eval_shape(lambda: begin(dataclasses.replace(job, mesh=None)).arrays())
-    if job.mesh is None:
+    mesh = job.mesh
+    if mesh is None:
         return shapes
-    axes = lambda state: driver.axes(state, job.learner.estimator, job.mesh)  # noqa: E731
-    _, position = spread_axes(job.source, shapes["position"], job.mesh)
+
+    def axes(state):
+        return driver.axes(state, job.learner.estimator, mesh)
+
+    _, position = spread_axes(job.source, shapes["position"], mesh)
     slim, _ = shapes["back"]
     places = {"state": axes(shapes["state"]), "position": position, "back": (axes(slim), position)}
-    placed = lambda a, place: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)  # noqa: E731
+
+    def placed(a, place):
+        return jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)
+
     arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    return eqx.combine(jax.tree.map(placed, arrays, shardings(places, job.mesh)), rest)
+    return eqx.combine(jax.tree.map(placed, arrays, shardings(places, mesh)), rest)
 
 
 def _kept(state, position):
@@ -128,9 +136,10 @@ class Loop:
     def run(self) -> None:
         """Until the last step, or until a signal asks to stop. There is a checkpoint of where it ends."""
         settings, now = self.job.settings, self.progress
-        self.display.start(now.step, settings.steps)
+        last = not_none(settings.steps)
+        self.display.start(now.step, last)
         try:
-            while now.step < settings.steps and not self._stopped():
+            while now.step < last and not self._stopped():
                 self._advance()
                 if self.team.from_first(self._checkpoint_due()) and not self._suspect:
                     self._save()
@@ -160,7 +169,7 @@ class Loop:
         """Steps to the next report or checkpoint, or to the end."""
         step, settings = self.progress.step, self.job.settings
         intervals = [each for each in (settings.report, settings.checkpoint_every) if each is not None]
-        return min(settings.steps - step, *(each - step % each for each in intervals))
+        return min(not_none(settings.steps) - step, *(each - step % each for each in intervals))
 
     def _call(self, steps):
         now, job = self.progress, self.job

@@ -10,6 +10,7 @@ import numpy as np
 from jax._src.clusters import ClusterEnv
 
 from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.not_none import not_none
 from evergrad._core.placing import mesh_for
 from evergrad._training.machine_options import AUTO, MOST, Machines, machine_fields
 from evergrad._training.resolve import checked
@@ -38,10 +39,10 @@ def _check(machines: Machines) -> None:
         f"--coordinator, --processes and --process-id go together: {', '.join(missing)} is missing.",
     )
     if not missing:
-        size = _count(machines.processes)
-        address(machines.coordinator)
+        size = _count(not_none(machines.processes))
+        address(not_none(machines.coordinator))
         refuse_unless(
-            machines.process_id < size,
+            not_none(machines.process_id) < size,
             f"--process-id {machines.process_id}: {size} processes have the ids 0 to {size - 1}.",
         )
 
@@ -63,7 +64,7 @@ def muster(machines: Machines) -> Alone | Team:
     _make_devices(machines.devices, size)
     if size == 1:
         return Alone()
-    return join(machines.coordinator, machines.process_id, size, machines.join_timeout, _leave)
+    return join(not_none(machines.coordinator), not_none(machines.process_id), size, machines.join_timeout, _leave)
 
 
 def _detected(machines: Machines) -> Machines:

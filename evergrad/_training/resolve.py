@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.names import refuse_unknown
@@ -53,6 +53,7 @@ def checked(field: Any, value: Any, source: str, *, stored: bool = False) -> Any
     )
     if isinstance(value, str):
         _check_text(value, source)
+    value = cast(Any, value)
     if about["choices"]:
         refuse_unknown(f"value of {source}", value, about["choices"], "choose one of")
     lowest, above = about["at_least"], about["above"]

@@ -12,8 +12,9 @@ import jax
 from rich.console import Console
 
 import evergrad
-from evergrad._core.checks import refuse_unless
+from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.model import all_finite
+from evergrad._core.not_none import not_none
 from evergrad._core.room import ran_out
 from evergrad._training.build import Job, make_job, takes_kernels
 from evergrad._training.checkpoint import Checkpoints
@@ -87,7 +88,8 @@ def load(folder: Folder, complain=lambda text: None, *, with_data: bool = True) 
     refuse_unless(folder.checkpoints.is_dir(), f"{folder.path} has no checkpoint yet: let it run for a while.")
     checkpoints = Checkpoints(folder.checkpoints, owner=folder.identity, read_only=True)
     progress = _restored(job, checkpoints, complain)
-    refuse_unless(progress is not None, f"{folder.path} has no checkpoint yet: let it run for a while.")
+    if progress is None:
+        raise InputError(f"{folder.path} has no checkpoint yet: let it run for a while.")
     return job, progress
 
 
@@ -170,7 +172,10 @@ def _go(folder, job, console, team, *, resumed):
         team.first_alone(lambda: folder.with_settings(job.settings, takes_kernels(job)))
         folder = dataclasses.replace(folder, settings=job.settings)
     progress = progress or begin(job)
-    again = lambda step: exact and _is_reported(job.settings, step)  # noqa: E731
+
+    def again(step):
+        return exact and _is_reported(job.settings, step)
+
     if team.is_first:
         metrics = Metrics(folder, progress.step, again=again, say=display.say)
     else:
@@ -187,7 +192,7 @@ def _go(folder, job, console, team, *, resumed):
 
 
 def _is_reported(settings: Settings, step: int) -> bool:
-    return step == settings.steps or (step < settings.steps and step % settings.report == 0)
+    return step == settings.steps or (step < not_none(settings.steps) and step % settings.report == 0)
 
 
 def _same_kernels(folder: Folder, now: bool, say: Callable[[str], None]) -> bool:

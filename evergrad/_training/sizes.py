@@ -57,9 +57,16 @@ def _planned(settings: Settings, task: Task, make_learner: MakeLearner) -> int:
 
     def look(key):
         learner = make_learner(settings, task, key)
-        state = lambda: learner.init(batch=batch, key=key)  # noqa: E731
-        kept = lambda: (learner.model, eqx.tree_at(lambda s: s.track, state(), None))  # noqa: E731
-        position = lambda: task.start(learner.model, batch=batch, key=key)  # noqa: E731
+
+        def state():
+            return learner.init(batch=batch, key=key)
+
+        def kept():
+            return (learner.model, eqx.tree_at(lambda s: s.track, state(), None))
+
+        def position():
+            return task.start(learner.model, batch=batch, key=key)
+
         held = room.bytes_of(state) + room.bytes_of(kept) + 3 * room.bytes_of(position)
         found.append(held + planner.scratch(learner.model.cell, learner.estimator, batch))
 

@@ -14,6 +14,7 @@ from evergrad import _registry as registry
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.model import Model
 from evergrad._core.names import refuse_unknown
+from evergrad._core.not_none import not_none
 from evergrad._core.readouts import Linear, Readout, Softmax
 from evergrad._core.sources import Source
 from evergrad._tasks.add import Add
@@ -75,6 +76,7 @@ class Task(abc.ABC):
 
 
 class CopyTask(Task):
+    source: Copy
     figure = "length"
 
     def __init__(self, settings: Settings, symbols: str | None = None):
@@ -100,10 +102,13 @@ class CopyTask(Task):
 
 
 class CueTask(Task):
+    source: Cue
     figure, unit = "wrong", "bits/question"
 
     def __init__(self, settings: Settings, symbols: str | None = None):
-        self.source = Cue(gap=settings.gap, gap_to=settings.gap_to, resets=settings.resets)
+        self.source = Cue(
+            gap=not_none(settings.gap), gap_to=not_none(settings.gap_to), resets=not_none(settings.resets)
+        )
         self.inputs, self.fingerprints, self.explosive = INPUTS, {}, 10 * math.log2(CUES)
         self.batch = settings.batch
 
@@ -136,10 +141,11 @@ class CueTask(Task):
 
 
 class TextTask(Task):
+    source: CharacterText
     figure = "valid_bpc"
 
     def __init__(self, settings: Settings, symbols: str | None = None):
-        parts = read_parts(settings.data, settings.valid, settings.test, as_bytes=settings.bytes)
+        parts = read_parts(settings.data, settings.valid, settings.test, as_bytes=not_none(settings.bytes))
         self.symbols = symbols_of(parts[0]) if symbols is None else symbols
         train, self.valid, self.test = (self._encoded(part) for part in parts)
         self.inputs = 256 if self.symbols is None else len(self.symbols)
@@ -149,7 +155,7 @@ class TextTask(Task):
         )
         self.explosive = 10 * math.log2(self.inputs)
         self.source = CharacterText(
-            train, reset_probability=settings.reset_probability, reset_every=settings.reset_every
+            train, reset_probability=not_none(settings.reset_probability), reset_every=settings.reset_every
         )
         refuse_unless(
             settings.batch < len(train),
@@ -188,6 +194,7 @@ class TextTask(Task):
 
 
 class SeriesTask(Task):
+    source: Series
     figure, unit, scale = "error", "squared error", 1.0
 
     def __init__(self, settings: Settings, symbols: str | None = None, columns: Sequence[str] | None = None):
@@ -195,7 +202,7 @@ class SeriesTask(Task):
         if settings.data is None:
             raise InputError("a series needs a file: --data FILE.csv (or .parquet).")
         path = Path(settings.data)
-        columns = read_columns(
+        read = read_columns(
             path,
             columns or split_names(settings.columns),
             settings.time,
@@ -203,15 +210,15 @@ class SeriesTask(Task):
             header=settings.header,
             fixed=columns is not None,
         )
-        self.columns = columns.names
-        self.names = split_names(settings.targets) or list(columns.names)
+        self.columns = read.names
+        self.names = split_names(settings.targets) or list(read.names)
         for name in self.names:
-            refuse_unknown("column of --targets", name, columns.names, f"those read from {path} are")
-        targets = [columns.names.index(name) for name in self.names]
+            refuse_unknown("column of --targets", name, read.names, f"those read from {path} are")
+        targets = [read.names.index(name) for name in self.names]
         self.source = Series(
-            columns.values, targets, batch=settings.batch, ahead=settings.ahead, period=settings.period
+            read.values, targets, batch=settings.batch, ahead=not_none(settings.ahead), period=settings.period
         )
-        self.inputs, self.steps = len(columns.names), self.source.length
+        self.inputs, self.steps = len(read.names), self.source.length
         self.explosive = 10 * len(targets) * FARTHEST**2
         self.seasonal, self.weight = settings.period is not None, np.asarray(self.source.weight)
         refuse_unless(
@@ -219,7 +226,7 @@ class SeriesTask(Task):
             f"--steps {settings.steps}: {path} has {self.steps} rows for each of {settings.batch} streams, and a "
             "second pass would forecast what was already seen. Leave --steps out to use them all.",
         )
-        self.fingerprints = {str(path): columns.digest}
+        self.fingerprints = {str(path): read.digest}
 
     def readout(self, units, key, initial="normal"):
         return Linear(units=units, outputs=len(self.names), key=key, initial=initial)

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 from jax._src import distributed, xla_bridge
-from jax._src.lib import _jax
+from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
 
 from evergrad._core.checks import InputError, refuse_unless
 

@@ -22,7 +22,10 @@ def shape_of(path: str) -> dict[str, Any]:
 def started_from(path: str, fresh: Model) -> Model:
     """The model of a file, refused where it does not fit the task that `fresh` was made for."""
     model = _read(path, "softmax" if isinstance(fresh.readout, Softmax) else "linear")
-    sizes = lambda m: (m.cell.inputs, len(m.readout.bias))  # noqa: E731
+
+    def sizes(m):
+        return (m.cell.inputs, len(m.readout.bias))
+
     (inputs, outputs), (wanted_inputs, wanted_outputs) = sizes(model), sizes(fresh)
     refuse_unless(
         sizes(model) == sizes(fresh),

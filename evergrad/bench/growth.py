@@ -7,6 +7,7 @@ cache at 128 units and out of it at 1,024, and that is what would be seen, rathe
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def bytes_a_stream(setting: Setting, estimator: Estimator) -> float:
 
 def program_bytes(setting: Setting, estimator: Estimator, steps: int = 2) -> int:
     """All memory of a compiled `run`: its state, and its temporaries."""
-    analysis = setting.learner(estimator).compile(*setting.data(steps)).memory_analysis()
+    analysis: Any = setting.learner(estimator).compile(*setting.data(steps)).memory_analysis()
     return (
         analysis.argument_size_in_bytes
         + analysis.output_size_in_bytes

@@ -6,12 +6,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import evergrad as eg
 from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.not_none import not_none
 from evergrad.bench.authors import AUTHORS, against_authors
 from evergrad.bench.row import Row
 from evergrad.bench.settings import RATE, Setting
@@ -61,15 +62,16 @@ def braintrace(python: Path, setting: Setting, steps: int) -> Iterator[Case]:
 
 def given(setting: Setting, steps: int) -> dict[str, Any]:
     model, (xs, ys) = setting.learner(eg.UORO()).model, setting.data(steps)
-    weights = {"rows": model.cell.weight, "readout": model.readout.weight, "bias": model.readout.bias}
+    weights = {"rows": cast(Any, model.cell).weight, "readout": model.readout.weight, "bias": model.readout.bias}
     return {name: np.asarray(a) for name, a in ({"xs": xs, "ys": ys, "rate": RATE} | weights).items()}
 
 
 def _answer(child: subprocess.Popen, order: str = "") -> Any:
+    to, of = not_none(child.stdin), not_none(child.stdout)
     if order:
-        child.stdin.write(order)
-        child.stdin.flush()
-    line = child.stdout.readline()
+        to.write(order)
+        to.flush()
+    line = of.readline()
     if not line:
         raise InputError(
             "braintrace's process has ended, see above. `rm -r .venv-braintrace; make bench-peers` installs it anew."

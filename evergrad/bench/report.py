@@ -52,5 +52,7 @@ def _verdict(passed: bool | None) -> str:
 
 
 def as_json(rows: Iterable[Row], fits: Iterable[Fit], **about: Any) -> dict[str, Any]:
-    plain = lambda thing: dataclasses.asdict(thing) | {"passed": thing.passed}  # noqa: E731
+    def plain(thing):
+        return dataclasses.asdict(thing) | {"passed": thing.passed}
+
     return {"about": machine() | about, "goals": [*map(plain, rows)], "growth": [*map(plain, fits)]}

@@ -47,7 +47,8 @@ class Setting:
     def data(self, steps: int) -> tuple[Any, Any]:
         """Random symbols x and y: what they are makes no difference to the time."""
         keys = jax.random.split(jax.random.key(1))
-        return tuple(jax.random.randint(key, (steps, self.batch), 0, self.symbols) for key in keys)
+        x, y = (jax.random.randint(key, (steps, self.batch), 0, self.symbols) for key in keys)
+        return x, y
 
 
 RATE = 10**-3.5  # of learning

@@ -7,6 +7,7 @@ columns of W here and one gate of two biases there. Where PyTorch has two biases
 """
 
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,7 +28,10 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Layout = dict[str, np.ndarray]
 
-_QUIET = {"over": "ignore", "invalid": "ignore"}  # what single precision cannot hold becomes infinite, and is refused
+_QUIET: dict[str, Any] = {
+    "over": "ignore",
+    "invalid": "ignore",
+}  # what single precision cannot hold becomes infinite, and is refused
 
 
 def kind_of(cell: eg.Cell) -> str:
@@ -50,7 +54,7 @@ def check_weights(model: eg.Model) -> None:
 
 def layers_of(cell: eg.Cell) -> list[KroneckerCell]:
     """The cells of a stack, or the cell alone; refused where other programs have nothing of the kind."""
-    layers = list(cell.layers) if isinstance(cell, eg.Stack) else [cell]
+    layers: list[Any] = list(cell.layers) if isinstance(cell, eg.Stack) else [cell]
     for layer in layers:
         kind_of(layer)
     refuse_unless(
@@ -80,7 +84,10 @@ def layer_layout(cell: KroneckerCell) -> Layout:
     first, second = _halves(kind)
     x, h, bias = weight[: cell.inputs], weight[cell.inputs : -1], weight[-1]
     second_bias = bias[second] * np.isin(second, first, invert=True)[:, None]
-    flat = lambda a: np.ascontiguousarray(a.reshape(a.shape[0], -1).T)  # noqa: E731
+
+    def flat(a):
+        return np.ascontiguousarray(a.reshape(a.shape[0], -1).T)
+
     return {
         "weight_ih": flat(x[:, first]),
         "weight_hh": flat(h[:, second]),
@@ -144,7 +151,10 @@ def layer_from(layout: Layout, source: str, number: int = 0) -> KroneckerCell:
     cell = KINDS[kind](x.shape[1], units, key=_any_key())
     first, second = _halves(kind)
     weight = np.zeros((x.shape[1] + units + 1, len(cell.gates), units), np.float32)
-    gates = lambda a: a.T.reshape(-1, GATES[kind], units)  # noqa: E731
+
+    def gates(a):
+        return a.T.reshape(-1, GATES[kind], units)
+
     weight[: x.shape[1], first] = gates(x)
     weight[x.shape[1] : -1, second] = gates(h)
     for place, bias in zip((first, second), biases, strict=True):

@@ -1,11 +1,12 @@
 """ONNX models with state in and state out, so that a server can step them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import evergrad as eg
+from evergrad._cells.base import KroneckerCell
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.files import written_whole
 from evergrad._core.printable import first_line
@@ -36,8 +37,13 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     onnx = _onnx()
     layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
     check_weights(model)
-    tensor = lambda name, a: onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)  # noqa: E731
-    info = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)  # noqa: E731
+
+    def tensor(name, a):
+        return onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)
+
+    def info(name, *shape):
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
     inputs, outputs = model.cell.inputs, len(model.readout.bias)
     softmax = isinstance(model.readout, eg.Softmax)
     nodes, states, weights, seen = [], [], {}, "x"
@@ -77,7 +83,7 @@ def _layer_nodes(helper: Any, layer: eg.Cell, seen: str, last: str) -> tuple[lis
     kind = kind_of(layer)
     states = [f"{s}{last}" for s in (("h", "c") if kind == "LSTM" else ("h",))]
     settings = {"linear_before_reset": 1} if kind == "GRU" else {}
-    weights = {f"{name}{last}": a for name, a in _weights(kind, layer_layout(layer)).items()}
+    weights = {f"{name}{last}": a for name, a in _weights(kind, layer_layout(cast(KroneckerCell, layer))).items()}
     given = [seen, *weights, "", *states]
     made = [f"all{last}", *(f"{s}_out" for s in states)]
     node = helper.make_node(kind, given, made, name=f"cell{last}", hidden_size=layer.units, **settings)
@@ -117,7 +123,10 @@ def _constants(onnx: Any, graph: Any) -> Layout:
 
 def _weights(kind: str, layout: Layout) -> Layout:
     """W, R and B of an ONNX node."""
-    turn = lambda a: a.reshape(GATES[kind], -1, *a.shape[1:])[ORDER[kind]].reshape(a.shape)  # noqa: E731
+
+    def turn(a):
+        return a.reshape(GATES[kind], -1, *a.shape[1:])[ORDER[kind]].reshape(a.shape)
+
     return {
         "W": turn(layout["weight_ih"])[None],
         "R": turn(layout["weight_hh"])[None],
@@ -125,9 +134,12 @@ def _weights(kind: str, layout: Layout) -> Layout:
     }
 
 
-def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
+def _cell(node: Any, constants: Layout, path: Path) -> KroneckerCell:
     kind, settings = node.op_type, {a.name: a for a in node.attribute}
-    refuse = lambda bad, what: refuse_unless(not bad, f"{path}: its {kind} {what}.")  # noqa: E731
+
+    def refuse(bad, what):
+        return refuse_unless(not bad, f"{path}: its {kind} {what}.")
+
     refuse("direction" in settings and settings["direction"].s != b"forward", "does not run forward only")
     refuse("activations" in settings and not _usual(kind, settings), "has activations other than the usual ones")
     refuse("clip" in settings or ("layout" in settings and settings["layout"].i), "has a clip, or batches first")
@@ -141,12 +153,15 @@ def _cell(node: Any, constants: Layout, path: Path) -> eg.Cell:
     w, r, b = (constants.get(name) if name else None for name in names)
     unknown = w is None or r is None or (b is None and names[2] != "")
     refuse(unknown, "has weights that are not constants of the model")
-    gates = GATES[kind]
+    w, r, gates = cast(Any, w), cast(Any, r), GATES[kind]
     refuse(
         not _fit(gates, w, r, b), f"has weights W, R and B of the shapes {_shapes(w, r, b)}, which do not fit together"
     )
     refuse("hidden_size" in settings and settings["hidden_size"].i != r.shape[2], "has another hidden_size than R")
-    back = lambda a: a.reshape(gates, -1, *a.shape[1:])[np.argsort(ORDER[kind])].reshape(a.shape)  # noqa: E731
+
+    def back(a):
+        return a.reshape(gates, -1, *a.shape[1:])[np.argsort(ORDER[kind])].reshape(a.shape)
+
     b = np.zeros(2 * r.shape[1], np.float32) if b is None else b[0]
     first, second = np.split(b, 2)
     layout = {"weight_ih_l0": back(w[0]), "weight_hh_l0": back(r[0])}
@@ -216,9 +231,8 @@ def _readout(graph: Any, cell: Any, constants: Layout, readout: str | None, path
                 f"{path}: a {node.op_type} after its {cell.op_type} cannot be imported: one MatMul with or without Add, or one "
                 "plain Gemm, and a Softmax are what a readout here can do.",
             )
-    refuse_unless(
-        weight is not None, f"{path} has no MatMul or Gemm with constant weights after its {cell.op_type}: no readout."
-    )
+    if weight is None:
+        raise InputError(f"{path} has no MatMul or Gemm with constant weights after its {cell.op_type}: no readout.")
     refuse_unless(
         not (softmax and readout == "linear"), f"{path} ends in a Softmax, so it predicts symbols and no numbers."
     )

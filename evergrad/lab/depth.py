@@ -6,7 +6,7 @@ scheme takes for it; the mean over directions of the squared difference is the s
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -57,7 +57,7 @@ def dropped(
     key = require_key(key, "evergrad.lab.depth.dropped(model, xs, ys, key=...)")
     data = check_sequence(model, xs, ys, resets, weights)
     found = []
-    for number, layer in enumerate(model.cell.layers):
+    for number, layer in enumerate(cast(Stack, model.cell).layers):
         if jax.tree.leaves(parameters(layer)):
             keys = jax.random.split(jax.random.fold_in(key, number), probes)
             squares = np.asarray(_squares(model, number, data, keys), np.float64)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from evergrad._core.linearize import Memory, initial_state, linearize, pullback, transition
 from evergrad._core.low_rank import inclusion
 from evergrad._core.model import Model, encode, weight_dtype
+from evergrad._core.not_none import not_none
 from evergrad._core.parameters import repeated
 from evergrad._core.sources import Data
 from evergrad._estimators import KF, OK, Estimator
@@ -42,9 +43,10 @@ class Injected:
         """Whether the noise is what it should be, where that is known: "met" within three standard errors."""
         if self.measured is None or self.bound is None:
             return None
-        if self.measured > self.bound + 3 * self.error + self.rounding:
+        error = not_none(self.error)
+        if self.measured > self.bound + 3 * error + self.rounding:
             return "above"
-        return "below" if self.measured < self.bound - 3 * self.error - self.rounding else "met"
+        return "below" if self.measured < self.bound - 3 * error - self.rounding else "met"
 
 
 def injected(
@@ -179,4 +181,4 @@ def _sign_trick(fold):
     for c in range(len(u)):
         old = _dense(_Fold(one, fold.cell, (u[c : c + 1], a[:, c : c + 1]), fold.memories)) - fresh
         total += 2 * np.linalg.norm(old) * np.linalg.norm(fresh) + 2 * float((old * fresh).sum())
-    return total / len(u) ** 2
+    return float(total / len(u) ** 2)

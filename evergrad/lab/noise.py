@@ -148,13 +148,17 @@ def _pieces(model, data):
 
 
 def inner(a: Any, b: Any) -> Array:
-    return sum(jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    total: Any = sum(jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    return total
 
 
 def drive(estimator: Estimator, state: Any, data: Data, results: Any, consume: Callable) -> tuple[Any, Any]:
     """The state after the steps of `data`, weights untouched, and what `consume` made of the gradients."""
     first = jnp.zeros((), jnp.int32)
-    keep = lambda out: out.losses  # noqa: E731
+
+    def keep(out):
+        return out.losses
+
     state, _, _, results = driver.drive(
         estimator, state, Sequence(data), first, len(data.reset), keep=keep, results=results, consume=consume
     )
@@ -207,5 +211,5 @@ def _noisy_piece(estimator, states, data, truth, probes):
 
 def _joined(parts):
     truth, dots, squares, errors, along = zip(*parts, strict=True)
-    series = (np.concatenate(each, axis=1) for each in (dots, squares, errors))
-    return Noise(np.concatenate(truth), *series, np.sum(along, axis=0))
+    dots, squares, errors = (np.concatenate(each, axis=1) for each in (dots, squares, errors))
+    return Noise(np.concatenate(truth), dots, squares, errors, np.sum(along, axis=0))

@@ -116,7 +116,10 @@ def train_line(plan: Plan, line: Line, console: Console) -> bool:
 def run(plan: Plan, names: list[str], console: Console, *, training: bool = True) -> bool:
     """Trains, measures and writes results. False if a signal stopped it: what there is, is written all the same."""
     experiments = [experiment(name) for name in names]
-    so_far = lambda: [_write(plan, each, _measured_before(plan, each)) for each in experiments if each.lines(plan)]  # noqa: E731
+
+    def so_far():
+        return [_write(plan, each, _measured_before(plan, each)) for each in experiments if each.lines(plan)]
+
     try:
         if training:
             _train(plan, experiments, console, so_far)

@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from evergrad._core.checks import InputError
 from evergrad._core.files import open_regular, write_whole
+from evergrad._core.not_none import not_none
 from evergrad._training.folder import open_run
 from evergrad.paper.plan import Plan, Run
 from evergrad.paper.record import note_start
@@ -76,7 +78,7 @@ def _start(plan, run, slot):
     resumed = path.exists()
     if resumed:
         _wait_for_another(plan, path)
-        words = ["resume", str(path), "--steps", str(max(run.steps, open_run(path).settings.steps))]
+        words = ["resume", str(path), "--steps", str(max(run.steps, not_none(open_run(path).settings.steps)))]
     else:
         words = [*run.arguments(), "--out", str(path)]
     note_start(plan.starts(run), plan.reached(run))
@@ -149,7 +151,7 @@ class _Watch:
     def __init__(self, plan: Plan, runs: list[Run], console: Console):
         self._plan, self._runs, self._console = plan, {run.id: run for run in runs}, console
         self._bars = _bars(console) if console.is_terminal else None
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, Any] = {}
         self._told = time.monotonic()
 
     def __enter__(self):
@@ -176,14 +178,15 @@ class _Watch:
                 self.said(f"{run.id}: step {self._plan.reached(run):,} of {run.steps:,}")
 
     def _move(self, active):
+        bars = not_none(self._bars)
         for run in active:
             if run.id not in self._tasks:
-                self._tasks[run.id] = self._bars.add_task(run.id, total=run.steps)
-            self._bars.update(self._tasks[run.id], completed=self._plan.reached(run))
+                self._tasks[run.id] = bars.add_task(run.id, total=run.steps)
+            bars.update(self._tasks[run.id], completed=self._plan.reached(run))
         for name in set(self._tasks) - {run.id for run in active}:
-            self._bars.remove_task(self._tasks.pop(name))
+            bars.remove_task(self._tasks.pop(name))
         done = sum(min(run.steps, self._plan.reached(run)) for run in self._runs.values())
-        self._bars.update(self._all, completed=done)
+        bars.update(self._all, completed=done)
 
 
 def _bars(console):

@@ -6,7 +6,7 @@ import numbers
 import pickle
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -145,7 +145,7 @@ class StreamLearner(abc.ABC):
         """The same of features that were seen before; others are left out and nothing changes."""
         columns = {name: column for name, column in {**columns, **past}.items() if name in self._slots.kinds}
         shape = next(iter(columns.values())).shape
-        raws = np.full((*shape, self._session.settings.slots), np.nan)
+        raws = np.full((*shape, not_none(self._session).settings.slots), np.nan)
         self._slots.write_columns(columns, raws)
         return raws
 
@@ -200,7 +200,7 @@ class StreamLearner(abc.ABC):
         sample = None if self._session is None else self._session.take(key)
         if sample is None:
             raw = encode()
-            sample = self._session.look(key, raw, last)
+            sample = not_none(self._session).look(key, raw, last)
         return sample
 
     def _predict_step(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> np.ndarray:
@@ -210,14 +210,14 @@ class StreamLearner(abc.ABC):
         out = None if self._session is None else self._session.predict_again(key)
         if out is None:
             raw = encode()
-            out = self._session.predict(key, raw, last)
+            out = not_none(self._session).predict(key, raw, last)
         return out
 
     def _ready(self, lanes: int) -> int:
         """A session with room for all features and classes. Both come in powers of two, to compile seldom."""
         slots, classes = power_of_two(max(4, len(self._slots), self._room[0])), self._classes()
         if self._session is None:
-            seed = int(np.random.SeedSequence().entropy % 2**31) if self.seed is None else int(self.seed)
+            seed = int(cast(int, np.random.SeedSequence().entropy) % 2**31) if self.seed is None else int(self.seed)
             usual = eg.RTRL() if issubclass(CELLS[self.cell], eg.UnitCell) else eg.OK(rank=4, window=16)
             estimator = usual if self.estimator is None else self.estimator
             rates = float(self._rate if self.learning_rate is None else self.learning_rate), float(self.clip)

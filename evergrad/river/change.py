@@ -4,11 +4,12 @@ import decimal
 import math
 import numbers
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.not_none import not_none
 from evergrad.river import arrays, history
 from evergrad.river.base import StreamLearner, check_shapes, row_key
 from evergrad.river.pending import Sample
@@ -62,20 +63,26 @@ class ChangeLearner(StreamLearner):
         """Targets y [B] of one step, NaN where missing."""
         change = y - sample.last
         there = ~np.isnan(change)
-        self._session.learn(sample, np.where(there, change, 0), there)
+        not_none(self._session).learn(sample, np.where(there, change, 0), there)
         self._known = history.push(self._targets_known(len(y)), y)
 
     def _learn_rows(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> None:
         columns = self._check_columns(columns, y[None])
         known, key = self._targets_known(len(y)), row_key(columns)
-        encode = lambda: self._encode_columns(columns, history.past_row(known))[0]  # noqa: E731
+
+        def encode():
+            return self._encode_columns(columns, history.past_row(known))[0]
+
         self._learn(self._step_of(key, known[:, -1], encode), y)
 
     def _predict_rows(self, columns: dict[Hashable, np.ndarray], lanes: int) -> np.ndarray:
         self._check_lanes(lanes)
         columns = self._slots.check_columns(columns)
         known, key = self._targets_known(lanes), row_key(columns)
-        encode = lambda: self._encode_columns(columns, history.past_row(known))[0]  # noqa: E731
+
+        def encode():
+            return self._encode_columns(columns, history.past_row(known))[0]
+
         return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode))
 
     def _run(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> np.ndarray:
@@ -87,7 +94,7 @@ class ChangeLearner(StreamLearner):
         last = past[history.LAST]
         change = y - last
         there = ~np.isnan(change)
-        out = self._session.series(raws, np.where(there, change, 0), there)
+        out = not_none(self._session).series(raws, np.where(there, change, 0), there)
         self._known = history.after(known, y)
         return _prediction(last, out)
 
@@ -121,7 +128,7 @@ def check_number(y: Any, otherwise: str) -> float:
     y = float(y) if isinstance(y, decimal.Decimal) else y
     if not isinstance(y, numbers.Real | np.bool_) or not abs(y) < math.inf:
         raise InputError(f"y is {y!r}: a target is a finite number. {otherwise}")
-    if abs(y) > LARGEST:
+    if abs(cast(Any, y)) > LARGEST:
         raise InputError(f"y is beyond {LARGEST:g} in size: {TOO_LARGE}.")
     return float(y)
 

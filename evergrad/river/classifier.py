@@ -1,7 +1,7 @@
 import math
 import numbers
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from river import base
@@ -131,7 +131,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         if not self._labels:
             return np.full(np.shape(y), None)
         labels, unknown = self.classes_[shares.argmax(-1)], ~shares.any(-1)
-        return (np.where(unknown, None, labels) if unknown.any() else labels).reshape(np.shape(y))
+        return (np.where(unknown, cast(Any, None), labels) if unknown.any() else labels).reshape(np.shape(y))
 
     @whole.reads
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -142,12 +142,12 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
             self._session is not None and bool(self._labels),
             "predict was called before partial_fit or learn_one: there are no classes yet.",
         )
-        past = {
+        past: dict[Hashable, Any] = {
             history.LAST_CLASS: np.repeat(self._past_row(self._last_known(shape[1]))[history.LAST_CLASS], shape[0], 0)
         }
         outs, hidden = [], None
         for raw in self._encode_known(columns, past):
-            out, hidden = self._session.ask(raw, hidden)
+            out, hidden = not_none(self._session).ask(raw, hidden)
             outs.append(self._shares(out))
         return np.stack(outs) if np.ndim(X) == 3 else np.stack(outs)[:, 0]
 
@@ -172,12 +172,12 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         known, ids = len(self._labels), self._ids(labels).reshape(shape)
         names, self._last = history.last_class_columns(self._last_known(shape[1]), ids)
         raws = self._encode_columns(columns, {history.LAST_CLASS: names})
-        out = self._session.series(raws, np.maximum(ids, 0), ids >= 0)
+        out = not_none(self._session).series(raws, np.maximum(ids, 0), ids >= 0)
         return self._shares(out, history.classes_before(known, ids))
 
     def _learn(self, sample: Sample, ids: np.ndarray) -> None:
         there = ids >= 0
-        self._session.learn(sample, np.maximum(ids, 0), there)
+        not_none(self._session).learn(sample, np.maximum(ids, 0), there)
         self._last = np.where(there, ids, self._last_known(len(ids)))
 
     def _last_known(self, lanes: int) -> np.ndarray:
@@ -216,10 +216,11 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         if missing and arrays.is_missing(y):
             return None
         refuse_unless(
-            isinstance(y, str | numbers.Real) and (isinstance(y, str) or abs(y) < math.inf),
+            isinstance(y, str | numbers.Real) and (isinstance(y, str) or abs(cast(Any, y)) < math.inf),
             f"y is {y!r}: a label is a string, a bool or a finite number. A sample without label is shown to "
             "predict_one only.",
         )
+        y = cast(Label, y)
         if self._labels:
             self._check_one_kind([self._labels[0], y])
         return y

@@ -1,5 +1,7 @@
 """Past targets as features, without look-ahead."""
 
+from collections.abc import Hashable
+
 import numpy as np
 
 CHANGES = 2  # how many of the newest changes of the target are features
@@ -18,20 +20,20 @@ def push(known: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(y)[:, None], known, np.concatenate([known[:, 1:], y[:, None]], axis=1))
 
 
-def past_one(known: np.ndarray) -> dict[tuple[str, str], float]:
+def past_one(known: np.ndarray) -> dict[Hashable, float]:
     """The features of one lane; missing ones too, so that their slots are there from the start."""
     newest = known[0].tolist()
     return {LAST: newest[-1], **{name: newest[-1 - i] - newest[-2 - i] for i, name in enumerate(CHANGE)}}
 
 
-def past_columns(known: np.ndarray, y: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+def past_columns(known: np.ndarray, y: np.ndarray) -> dict[Hashable, np.ndarray]:
     """The same as columns [T, B], at every step from the targets before it."""
     newest = np.stack([_running(lane, column) for lane, column in zip(known, y.T, strict=True)], axis=1)
     changes = np.diff(newest, axis=2)
     return {LAST: newest[..., -1], **{name: changes[..., -1 - i] for i, name in enumerate(CHANGE)}}
 
 
-def past_row(known: np.ndarray, steps: int = 1) -> dict[tuple[str, str], np.ndarray]:
+def past_row(known: np.ndarray, steps: int = 1) -> dict[Hashable, np.ndarray]:
     """The same while no target comes."""
     return past_columns(known, np.full((steps, len(known)), np.nan))
 

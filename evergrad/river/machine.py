@@ -80,7 +80,7 @@ class Machine:
         self.head = label if settings.classes else number
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
-        self.is_key = [jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
+        self.is_key = [jnp.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
         self.buffers = Buffers(jax.eval_shape(self._plain, jax.eval_shape(self._start, key)))
         self.look = jax.jit(self._look)
         # nothing is given away: a call that is interrupted leaves the state it began with, and others may read that one
@@ -122,7 +122,10 @@ class Machine:
     def _start(self, key):
         s = self.settings
         model_key, state_key = jax.random.split(key)
-        per_lane = lambda part: jax.tree.map(lambda a: jnp.tile(a[None], (s.lanes, *(1,) * a.ndim)), part)  # noqa: E731
+
+        def per_lane(part):
+            return jax.tree.map(lambda a: jnp.tile(a[None], (s.lanes, *(1,) * a.ndim)), part)
+
         return Inside(
             per_lane(scaler.start(s.slots)),
             per_lane(self.head.start(s.slots, s.classes)),

@@ -5,7 +5,7 @@ import decimal
 import math
 import numbers
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -139,7 +139,7 @@ class Slots:
             if kind == NUMBER and not extreme.any():
                 return column
             self._plain(name, float(column[extreme][0] if extreme.any() else column.flat[0]))
-        plain = np.empty(column.shape, object)
+        plain: Any = np.empty(column.shape, object)
         plain.flat = [self._plain(name, value) for value in column.ravel().tolist()]
         kinds = {type(value) for value in plain.ravel().tolist() if value is not None}
         refuse_unless(
@@ -197,8 +197,8 @@ class Slots:
                 f"feature {name!r} is {value!r}, a {type(value).__name__}: features are numbers, strings (categories) "
                 "or None, dates or durations. Turn it into one of these."
             )
-        if abs(value) > LARGEST:  # float may not hold it
-            return math.inf if value > 0 else -math.inf
+        if abs(cast(Any, value)) > LARGEST:  # float may not hold it
+            return math.inf if cast(Any, value) > 0 else -math.inf
         return float(value)
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from deep_river.classification import LSTMClassifier
@@ -15,7 +16,7 @@ from river import preprocessing
 
 
 def main(streams, results, module, seed):
-    spec = importlib.util.spec_from_file_location("validate", module)
+    spec: Any = importlib.util.spec_from_file_location("validate", module)
     validate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(validate)
     torch.set_num_threads(1)
@@ -34,4 +35,4 @@ def main(streams, results, module, seed):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,7 +1,7 @@
 """What the stream learners are compared with, all as objects with `predict_one` and `learn_one`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from river import linear_model, preprocessing, time_series
 
@@ -68,13 +68,19 @@ def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
     alone = {"units": 1, "learning_rate": 1e-12}  # the network's part stays at nothing
     found = {
         "persistence": lambda: Persistence(0.0),
-        "river linear": lambda: target_scaler(regressor=scaler() | linear_model.LinearRegression()),
+        "river linear": lambda: target_scaler(regressor=cast(Any, scaler() | linear_model.LinearRegression())),
         "evergrad, linear part alone": lambda: ours(stream, 0, eg.TBPTT(horizon=1, stride=1), **alone),
     }
-    if stream.own is not None:
+    own = stream.own
+    if own is not None:
         horizon = max(stream.delay, 1)
-        linear = lambda: scaler() | linear_model.LinearRegression()  # noqa: E731
-        arima = lambda: time_series.SNARIMAX(p=8, d=1, q=0, regressor=linear())  # noqa: E731
-        found["river SNARIMAX(8, 1, 0)"] = lambda: Forecast(arima(), stream.own, horizon)
-        found["river Holt-Winters"] = lambda: Forecast(time_series.HoltWinters(0.9, 0.1), stream.own, horizon)
+
+        def linear():
+            return scaler() | linear_model.LinearRegression()
+
+        def arima():
+            return time_series.SNARIMAX(p=8, d=1, q=0, regressor=linear())
+
+        found["river SNARIMAX(8, 1, 0)"] = lambda: Forecast(arima(), own, horizon)
+        found["river Holt-Winters"] = lambda: Forecast(time_series.HoltWinters(0.9, 0.1), own, horizon)
     return found

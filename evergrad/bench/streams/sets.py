@@ -5,6 +5,7 @@ import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evergrad._core.checks import refuse_unless
 
@@ -14,8 +15,8 @@ class Stream:
     """Features and targets in order. A target is known `delay` samples after its features (0: at once)."""
 
     name: str
-    features: list[dict[str, float]]
-    targets: list[float]
+    features: list[dict[Any, Any]]
+    targets: list[Any]
     delay: int
     classes: bool
     own: str | None  # the feature that the target is a later value of
@@ -52,7 +53,10 @@ def respiratory(data: Path) -> Stream:
     pattern = data / "respiratory" / "markers" / "201205181211-LAC-*.csv"
     found = sorted(pattern.parent.glob(pattern.name))
     path = found[0] if found else pattern
-    number = lambda text: float(text.replace(",", "."))  # noqa: E731
+
+    def number(text):
+        return float(text.replace(",", "."))
+
     rows = [{"z": number(row["z"])} for row in _rows(path, delimiter=";")]
     return _ahead("respiratory", rows, "z", 5)
 

@@ -49,7 +49,10 @@ class Costs(Experiment):
         for law in laws(plan.budget):
             for over in variables(law):
                 settings = {"units": law.units, "ranks": law.ranks, "streams": law.batch, "over": over}
-                measure = lambda law=law, over=over: self._measured(plan, law, over)  # noqa: E731
+
+                def measure(law=law, over=over):
+                    return self._measured(plan, law, over)
+
                 slug = "".join(c if c.isalnum() else "-" for c in law.name)
                 found[f"{law.name} {over}"] = plan.measured(f"table1-{slug}-{over}", settings, measure)
         return found
