@@ -29,8 +29,8 @@ class Foretold(Chunks):
 
     def start(self, influence, cell, waiting, batch):
         track, state = super().start(influence, cell, waiting, batch), initial_state(cell)
-        nothing = jnp.zeros((state.size + 1, state.size), state.dtype)
-        critic = Critic(nothing, nothing, jnp.zeros((), jnp.int32))
+        nothing = lambda: jnp.zeros((state.size + 1, state.size), state.dtype)  # noqa: E731  (two, since state is given away)
+        critic = Critic(nothing(), nothing(), jnp.zeros((), jnp.int32))
         entered = jnp.tile(state[None], (batch, 1))
         return eqx.tree_at(_learned, track, (critic, entered), is_leaf=lambda leaf: leaf is None)
 

@@ -107,7 +107,7 @@ class Segments(RandomHorizon):
 
     def has_target(self, track, seen):
         """Or any target of a segment that ends here."""
-        ages = track.count - 1 - jnp.arange(slots.count_of(track))
+        ages = track.count - 1 - jnp.arange(slots.count_of(track), dtype=jnp.int32)
         ending = (ages[:, None] >= 0) & (ages[:, None] < self._lengths(track)[None])
         return seen.target | jnp.any(ending & jnp.any(track.deltas != 0, axis=2))
 

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import evergrad as eg
@@ -14,7 +15,7 @@ from evergrad._core.model import encode
 from evergrad._core.parameters import parted
 from evergrad._pasts.base import Seen
 from evergrad._pasts.random_horizon import Chances, Rolling, Segments
-from tests.helpers import crossed, flat, make_cell
+from tests.helpers import crossed, flat, make_cell, make_data, make_model
 
 STEPS = 5
 INPUTS = [0, 2, 1, 1, 0]
@@ -155,3 +156,22 @@ def test_a_segment_ends_at_the_cap():
 def test_settings_that_cannot_be(settings):
     with pytest.raises(eg.InputError):
         eg.ARTBP(**settings)
+
+
+def weight_after(steps, monkeypatch=None):
+    """Of a cell whose only target is at step 0 and whose segment ends, at the cap, after step 2."""
+    model = make_model("rnn")
+    if monkeypatch is not None:
+        monkeypatch.setattr(Segments, "has_target", lambda self, track, seen: seen.target)
+    learner = eg.Learner(model, eg.ARTBP(mean=1_000_000, cap=3, schedule="constant"), optax.sgd(1.0))
+    xs, ys, _ = make_data(steps)
+    weights = np.zeros((steps, 2))
+    weights[0] = 1
+    state, _ = learner.run(learner.init(batch=2, key=jax.random.key(0)), xs, ys, weights=weights)
+    return float(abs(state.model.cell.weight - model.cell.weight).max())
+
+
+def test_a_segment_teaches_though_its_last_step_has_no_target(monkeypatch):
+    assert weight_after(2) == 0
+    assert weight_after(3) > 1e-3
+    assert weight_after(3, monkeypatch) == 0  # planted: what happens where only the last step's target counts
