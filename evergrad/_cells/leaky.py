@@ -16,7 +16,7 @@ class Leaky(KroneckerCell):
     """
 
     roles: ClassVar[tuple[str, ...]] = (CANDIDATE,)
-    leak: float = eqx.field(static=True)
+    leak: float = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]  # __init__ is our own
 
     def __init__(
         self,

@@ -245,7 +245,8 @@ def _feedback(feedback: Any, model: Model, key: jax.Array | None) -> jax.Array |
     """The matrix that errors go back through; None for the readout's own weights."""
     if feedback is None:
         return None
-    shape, dtype = model.readout.weight.shape, model.readout.weight.dtype
+    (n, outputs), dtype = model.readout.weight.shape, model.readout.weight.dtype
+    shape = n, outputs
     if isinstance(feedback, str):
         refuse_unless(
             feedback == "random", f'Learner(feedback="{feedback}"): use "random", an array {list(shape)}, or None.'

@@ -82,7 +82,8 @@ class RLS(Readout):
 
         def one(carry, sample):
             h, y, weight = sample
-            return _learned(*carry, jnp.append(h, jnp.ones((), h.dtype)), y, weight), None
+            solution, root = carry
+            return _learned(solution, root, jnp.append(h, jnp.ones((), h.dtype)), y, weight), None
 
         solution, root = jax.lax.scan(one, forgotten, (h, y, weight))[0]
         return eqx.tree_at(lambda r: (r.solution.value, r.root.value), self, (solution, root))

@@ -1,5 +1,5 @@
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 
@@ -60,7 +60,8 @@ class ARTBP(Estimator):
     @property
     def past(self) -> RandomHorizon:
         chances = Chances(self.mean, self.cap, self.alpha, self.schedule)
-        return Rolling(chances) if self.rolling else Segments(chances)
+        kind: Any = Rolling if self.rolling else Segments
+        return kind(chances)
 
     @property
     def influence(self):

@@ -1,5 +1,5 @@
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -88,7 +88,7 @@ class Kernel(Influence):
             "h and 1: use eg.RNN or eg.Leaky, or another estimator.",
         )
 
-    def init(self, cell):
+    def init(self, cell: Any):
         state = initial_state(cell)
         zeros, spread, decays = (
             jnp.zeros_like(state),
@@ -126,9 +126,9 @@ class Kernel(Influence):
     def cost(self, sizes, block):
         return Cost(0, 2 * sizes.n * sizes.q, 4 * sizes.parameters + 6 * sizes.n**2, 1.2 * sizes.parameters, 20)
 
-    def contract(self, carried, cell, delta):
+    def contract(self, carried, cell: Any, delta):
         through = jnp.einsum("bj,bji->bi", delta, carried.spread)
         return weight_gradient(cell, jnp.einsum("bi,bpi->pi", through, carried.traces))
 
-    def materialise(self, carried, cell):
+    def materialise(self, carried, cell: Any):
         return weight_gradient(cell, jnp.einsum("ji,pi->jpi", carried.spread, carried.traces))

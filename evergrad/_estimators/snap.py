@@ -1,6 +1,6 @@
 import dataclasses
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -61,7 +61,7 @@ class Sparse(Influence):
     order: int = eqx.field(static=True)
     unbiased: ClassVar[bool] = False
 
-    def check_fit(self, cell):
+    def check_fit(self, cell: Any):
         refuse_unless(
             isinstance(cell, KroneckerCell),
             f"`SnAp` on {type(cell).__name__}: it follows the weights from unit to unit of an eg.KroneckerCell, and there is no "
@@ -79,7 +79,7 @@ class Sparse(Influence):
         adjacent = sees(cell)
         return bool((reach(adjacent, self.order) == reach(adjacent, self.order + 1)).all())
 
-    def init(self, cell):
+    def init(self, cell: Any):
         s, kept = cell.states, kept_of(cell, self.order)
         return jnp.zeros((s, len(kept.units), *kept.rows.shape), cell.weight.dtype)
 
@@ -105,13 +105,13 @@ class Sparse(Influence):
         all_ = sizes.m * sizes.parameters
         return Cost(sizes.m * all_ / sizes.n, 0, 4 * all_ / sizes.n, 2.2 * all_ / sizes.n)
 
-    def contract(self, carried, cell, delta):
+    def contract(self, carried, cell: Any, delta):
         kept = kept_of(cell, self.order)
         rows = delta.reshape(len(delta), cell.states, cell.units)[:, :, kept.units]
         rows = rows * jnp.asarray(kept.exists, delta.dtype)[None, None]
         return _placed(cell, kept, jnp.einsum("xaui,xaukgi->kgi", rows, carried))
 
-    def materialise(self, carried, cell):
+    def materialise(self, carried, cell: Any):
         kept, (s, n) = kept_of(cell, self.order), (cell.states, cell.units)
         chosen = np.eye(n)[kept.units] * kept.exists[..., None]  # [R, n, unit]
         rows = jnp.einsum("aukgi,uij->ajkgi", carried, jnp.asarray(chosen, carried.dtype))
@@ -135,7 +135,7 @@ def kept_of(cell: KroneckerCell, order: int) -> Kept:
 @functools.lru_cache(maxsize=32)
 def _kept(mask, inputs, units, gates, order):
     mask = np.frombuffer(mask, bool).reshape(inputs + units + 1, gates, units)
-    reached = reach(mask[inputs:-1].any(axis=1), order)
+    reached = reach(np.asarray(mask[inputs:-1].any(axis=1)), order)
     others = [[i, *(u for u in np.flatnonzero(reached[i]) if u != i)] for i in range(units)]
     exists = np.arange(max(map(len, others)))[:, None] < np.array([len(one) for one in others])[None]
     who = np.array([[one[r] if r < len(one) else i for i, one in enumerate(others)] for r in range(len(exists))])
@@ -145,7 +145,7 @@ def _kept(mask, inputs, units, gates, order):
 
 def sees(cell: KroneckerCell) -> np.ndarray:
     """[v, u]: whether any gate of unit u sees unit v."""
-    return cell.mask[cell.inputs : -1].reshape(cell.units, -1, cell.units).any(axis=1)
+    return np.asarray(cell.mask[cell.inputs : -1].reshape(cell.units, -1, cell.units).any(axis=1))
 
 
 def reach(adjacent: np.ndarray, order: int) -> np.ndarray:

@@ -1,11 +1,11 @@
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad._cells.base import Cell
+from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step, stream_by_stream
 from evergrad._core.linearize import (
@@ -89,7 +89,7 @@ class RankOne(Influence):
     def scales(self, cell: Cell, memory: Memory) -> Float[Array, " m"]:
         """w: any positive numbers will do, and 0 where a row of F is."""
         if isinstance(memory, KroneckerMemory):
-            return jnp.sqrt(immediate_norms(cell, memory))
+            return jnp.sqrt(immediate_norms(cast(KroneckerCell, cell), memory))
         return jnp.ones_like(memory.state)
 
     def absorb_all(self, carried, cells, memories, keys):

@@ -32,12 +32,15 @@ class Chunks(Newest):
     stride: int = eqx.field(static=True)
     complete: ClassVar[bool] = False
 
+    def __init__(self, horizon: int, stride: int):
+        self.horizon, self.stride = horizon, stride
+
     def start(self, influence, cell, waiting, batch):
         track = slots.empty(cell, 2 * self.horizon - 1, batch, deltas=self.stride > 1)
         return track if self.stride == 1 else with_waiting(track, nothing_waits(waiting))
 
     def wait(self, track, seen):
-        noted = eqx.tree_at(lambda t: t.deltas, track, track.deltas.at[track.count - 1].set(seen.delta))
+        noted = eqx.tree_at(lambda t: t.deltas, track, not_none(track.deltas).at[track.count - 1].set(seen.delta))
         return with_waiting(noted, added(track.waiting, seen))
 
     def due(self, track):

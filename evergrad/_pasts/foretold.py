@@ -27,6 +27,9 @@ class Foretold(Chunks):
     rate: float = eqx.field(static=True)
     refresh: int = eqx.field(static=True)
 
+    def __init__(self, horizon: int, stride: int, rate: float, refresh: int):
+        self.horizon, self.stride, self.rate, self.refresh = horizon, stride, rate, refresh
+
     def start(self, influence, cell, waiting, batch):
         track, state = super().start(influence, cell, waiting, batch), initial_state(cell)
         nothing = lambda: jnp.zeros((state.size + 1, state.size), state.dtype)  # noqa: E731  (two, since state is given away)

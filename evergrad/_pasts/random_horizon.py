@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from evergrad._core.costs import Cost
+from evergrad._core.not_none import not_none
 from evergrad._pasts import slots
 from evergrad._pasts.newest import Newest
 
@@ -112,7 +113,7 @@ class Segments(RandomHorizon):
         return seen.target | jnp.any(ending & jnp.any(track.deltas != 0, axis=2))
 
     def gradient(self, influence, cell, track, hidden, seen, keys):
-        track = eqx.tree_at(lambda t: t.deltas, track, track.deltas.at[track.count - 1].set(seen.delta))
+        track = eqx.tree_at(lambda t: t.deltas, track, not_none(track.deltas).at[track.count - 1].set(seen.delta))
         lengths, factors = self._lengths(track), self._factors(seen.delta)
 
         def arriving(i, delta):
