@@ -89,6 +89,8 @@ def plot(title: str, found: Mapping[str, dict[str, Any]], path: Path) -> None:
 
 def plot_reach(title: str, found: Any, path: Path) -> None:
     """What is missing of the gradient's square beyond every horizon, on two logarithmic axes."""
+    from matplotlib import ticker
+
     lags = np.arange(1, len(found.shares) + 1)
     missing = np.maximum(1 - found.shares, 1e-6)
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
@@ -100,7 +102,10 @@ def plot_reach(title: str, found: Any, path: Path) -> None:
     far = found.horizon()
     if far is not None:
         axes.axvline(far, color="0.5", linewidth=1, linestyle=":")
-        axes.annotate(f"99 % within {far} steps", (far, 0.01), textcoords="offset points", xytext=(6, 6), fontsize=9)
+        beside = {"xytext": (-6, 6), "textcoords": "offset points", "ha": "right"}
+        axes.annotate(f"99 % within {far} steps", (far, 0.01), fontsize=9, **beside)
+    for each in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        each(ticker.LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
     axes.set_xlabel("horizon (steps back)")
     axes.set_ylabel("share of the gradient's square beyond it")
     axes.set_title(title, fontsize=9, wrap=True)
