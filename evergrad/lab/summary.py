@@ -103,7 +103,7 @@ def plot_reach(title: str, found: Any, path: Path) -> None:
     if far is not None:
         axes.axvline(far, color="0.5", linewidth=1, linestyle=":")
         beside = {"xytext": (-6, 6), "textcoords": "offset points", "ha": "right"}
-        axes.annotate(f"99 % within {far} steps", (far, 0.01), fontsize=9, **beside)
+        axes.annotate(f"99 % within {far} steps", (far, 2e-6), fontsize=9, **beside)
     for each in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
         each(ticker.LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
     axes.set_xlabel("horizon (steps back)")
