@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
+from typing import cast
 
 import numpy as np
 
+from evergrad._core.not_none import not_none
 from evergrad.paper.results import Trace
 
 YES, NO, OPEN = "reproduced", "not reproduced", "open"
@@ -83,7 +85,7 @@ def between(values: list[float], unit: Unit) -> str:
 
 def spread(values: list[float], unit: Unit) -> str:
     """The mean, and the range if there are several."""
-    mean = unit.shown(np.mean(values))
+    mean = unit.shown(cast(float, np.mean(values)))
     return mean if len(values) == 1 else f"{mean} ({between(values, unit)}, {len(values)} seeds)"
 
 
@@ -117,8 +119,9 @@ def better(
     one, two = (trace.at(step) if trace else [] for trace in (first, second))
     if not one or not two:
         return Claim(what, said, "not run", OPEN, figure, 0.0, plain)
-    ahead, share = unit.ahead(np.mean(one), np.mean(two)), step / budget
-    small = max(np.mean(one), np.mean(two)) < smallest
+    means = cast(float, np.mean(one)), cast(float, np.mean(two))
+    ahead, share = unit.ahead(*means), step / budget
+    small = max(means) < smallest
     overlap = not as_good and _overlap(one, two)
     enough = 0.0 if small else step / (early or budget)
     found = verdict(ahead, least=by - as_good, share=enough, overlap=overlap)
@@ -158,7 +161,7 @@ def at_the_end(
     ours = (trace.at(reached) if trace else []) if values is None else values
     if not ours:
         return Claim(what, said, "not run", OPEN, figure, 0.0)
-    ahead, share = unit.ahead(np.mean(ours), published), reached / budget
+    ahead, share = unit.ahead(cast(float, np.mean(ours)), published), reached / budget
     full = share if share >= 1 else 0.0
     most = tolerance if both_sides else math.inf
     found = verdict(ahead, least=-tolerance, most=most, share=full)
@@ -181,9 +184,9 @@ def against_released(
     if not steps:
         return Claim(what, said, "not run so far", OPEN, figure, 0.0)
     step = steps[-1]
-    ours, range_ = trace.at(step), theirs.at(step)
+    ours, range_ = not_none(trace).at(step), theirs.at(step)
     worst = min(range_) if unit.higher else max(range_)
-    ahead, share = unit.ahead(np.mean(ours), worst), step / budget
+    ahead, share = unit.ahead(cast(float, np.mean(ours)), worst), step / budget
     few = ahead < 0 and len(ours) < LATE
     found = verdict(ahead, least=-1e-9, share=0.0 if few else share)
     text = f"{spread(ours, unit)} at {step:,} steps"

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.names import refuse_unknown
+from evergrad._core.not_none import not_none
 from evergrad.paper import curves, long
 from evergrad.paper.claims import OPEN
 from evergrad.paper.experiment import Experiment, Section
@@ -85,7 +86,7 @@ def one_line(plan: Plan, names: list[str], label: str, steps: int | None, rate: 
     size = row.sizes.get(plan.budget) or row.best.get(plan.budget)
     if steps is None and size is None:
         raise InputError(f"--line {label} has no length at the budget {plan.budget}: say how long by --steps.")
-    return at_rate(plan, figure, row, rate or RELEASED_RATE, steps or size[0], 1, first=seed)
+    return at_rate(plan, figure, row, rate or RELEASED_RATE, steps or not_none(size)[0], 1, first=seed)
 
 
 def parse_rate(text: str | None) -> float | None:

@@ -1,7 +1,7 @@
 """Bits per character of a trained network on text that it has not seen, its state carried on, or reset as in training."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from evergrad._tasks.text import bits_per_symbol
 from evergrad._training.folder import open_run
@@ -17,7 +17,8 @@ def held_out(path: Path) -> dict[str, Any] | None:
         return None
     job, progress = load(folder)
     every = {CARRIED: None, RESET: folder.settings.reset_every}
-    texts = {"valid_bpc": job.task.valid, "test_bpc": job.task.test}
+    task = cast(Any, job.task)
+    texts = {"valid_bpc": task.valid, "test_bpc": task.test}
     figures = {
         way: {name: bits_per_symbol(progress.state.model, text, reset_every=n) for name, text in texts.items()}
         for way, n in every.items()

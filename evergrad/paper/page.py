@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 from evergrad._core.files import write_whole
+from evergrad._core.not_none import not_none
 from evergrad._training.plots import save
 from evergrad.paper import summary
 from evergrad.paper.claims import NO, OPEN, YES, Claim
@@ -195,7 +196,8 @@ def _run(trace: Trace, run: Found) -> tuple[str, ...]:
     each = [" / ".join(sorted({str(start.get(name) or "–") for start in starts})) for name in ("commit", "processor")]
     steps = f"{run.steps:,}" + (" (diverged)" if record.get("diverged") else "")
     pace = f"{1000 * spent / max(1, record['steps']):.3g} ms" if spent else "–"
-    return trace.label, rate_in_words(trace.rate), str(record["seed"]), steps, _clock(spent or 0), pace, *each, said
+    rate = rate_in_words(not_none(trace.rate))
+    return trace.label, rate, str(record["seed"]), steps, _clock(spent or 0), pace, *each, said
 
 
 def _clock(seconds: float) -> str:

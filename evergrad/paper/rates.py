@@ -54,5 +54,5 @@ def choose(curves: dict[float, Curve], task: str) -> Choice | None:
 def _winner(curves, step, task):
     sign = -1 if HIGHER[task] else 1
     scores = {rate: (sign * curve.last(step), curve.last_loss(step)) for rate, curve in curves.items()}
-    best = min(scores, key=scores.get)
+    best = min(scores, key=scores.__getitem__)
     return best, sum(figure == scores[best][0] for figure, _ in scores.values()) > 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from evergrad._core.checks import InputError
 from evergrad._core.files import write_whole
+from evergrad._core.not_none import not_none
 from evergrad._training.reports import rows
 from evergrad.paper import curves
 from evergrad.paper.curves import Curve
@@ -155,7 +156,7 @@ class Result:
         firsts = {trace.rate: trace.runs[0] for (each, _), trace in self._traces.items() if each == label}
         lasting = {rate: run for rate, run in firsts.items() if not run.record.get("diverged")}
         task = next((trace.task for trace in self.traces() if trace.label == label), "copy")
-        return choose({rate: run.curve for rate, run in lasting.items()}, task)
+        return choose({not_none(rate): run.curve for rate, run in lasting.items()}, task)
 
     def best(self, label: str) -> Trace | None:
         choice = self.choice(label)

@@ -12,6 +12,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad._core.checks import InputError, refuse_unless, whole_number
+from evergrad._core.not_none import not_none
 from evergrad.river import history, reporting, saving, whole
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
 from evergrad.river.pending import Sample
@@ -171,7 +172,7 @@ class StreamLearner(abc.ABC):
         own = sum(isinstance(name, tuple) and name[:1] == (history.OWN,) for name in self._slots.kinds)
         self._room = own + int(number) + int(classes), int(classes)
         self._ready(self._streams)
-        self._session.warmup()
+        not_none(self._session).warmup()
 
     @whole.reads
     def report(self) -> dict[str, Any]:
@@ -206,7 +207,7 @@ class StreamLearner(abc.ABC):
     def _predict_step(self, key: Hashable, last: np.ndarray, encode: Callable[[], np.ndarray]) -> np.ndarray:
         if self._peeking:
             self._peeking, raw = False, encode()
-            return self._session.ask(raw)[0]
+            return not_none(self._session).ask(raw)[0]
         out = None if self._session is None else self._session.predict_again(key)
         if out is None:
             raw = encode()
@@ -221,7 +222,7 @@ class StreamLearner(abc.ABC):
             usual = eg.RTRL() if issubclass(CELLS[self.cell], eg.UnitCell) else eg.OK(rank=4, window=16)
             estimator = usual if self.estimator is None else self.estimator
             rates = float(self._rate if self.learning_rate is None else self.learning_rate), float(self.clip)
-            sizes = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
+            sizes: dict[str, Any] = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
             settings = Settings(self.cell, int(self.units), estimator, self.optimiser, **sizes)
             self._session = Session(settings, rates, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):

@@ -126,7 +126,7 @@ def _change_of(y):
 def check_number(y: Any, otherwise: str) -> float:
     """A target that can be learned; `otherwise` says what to do without one."""
     y = float(y) if isinstance(y, decimal.Decimal) else y
-    if not isinstance(y, numbers.Real | np.bool_) or not abs(y) < math.inf:
+    if not isinstance(y, numbers.Real | np.bool_) or not abs(cast(Any, y)) < math.inf:
         raise InputError(f"y is {y!r}: a target is a finite number. {otherwise}")
     if abs(cast(Any, y)) > LARGEST:
         raise InputError(f"y is beyond {LARGEST:g} in size: {TOO_LARGE}.")

@@ -7,6 +7,7 @@ import numpy as np
 from river import base
 
 from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.not_none import not_none
 from evergrad.river import arrays, history, whole
 from evergrad.river.base import StreamLearner, check_shapes, power_of_two, row_key
 from evergrad.river.pending import Sample

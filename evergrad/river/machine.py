@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -77,7 +77,7 @@ class Machine:
 
     def __init__(self, settings: Settings):
         self.settings = settings
-        self.head = label if settings.classes else number
+        self.head: Any = label if settings.classes else number
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
         self.is_key = [jnp.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
@@ -157,14 +157,14 @@ class Machine:
             state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
         else:
             state, _ = self._drive(inside.state, rates, 1, z[None], wanted[None], weight[None])
-        return self.leaves(Inside(scaler.update(inside.scaler, raw), type(inside.head)(part, judge), state))
+        return self.leaves(Inside(scaler.update(inside.scaler, raw), type(cast(Any, inside.head))(part, judge), state))
 
     def _again(self, leaves, z, target, weight):
         """The state after the linear part has learned once more from samples that were learned from: time stands still."""
         inside = self.inside(leaves)
         late = jnp.zeros((), z.dtype)
         _, part, _ = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(inside.head.part, z, target, weight, late)
-        return self.leaves(Inside(inside.scaler, type(inside.head)(part, inside.head.judge), inside.state))
+        return self.leaves(Inside(inside.scaler, type(cast(Any, inside.head))(part, inside.head.judge), inside.state))
 
     def _series(self, leaves, rates, steps, raws, targets, weights):
         """Looking and learning, `steps` times: the state after it, and the prediction made before learning, at each.
@@ -190,8 +190,8 @@ class Machine:
         front = inside.scaler, inside.head.part
         (scale, part), (z, wanted, said, unit) = jax.lax.scan(teach, front, (raws, targets, weights))
         state, out = self._drive(inside.state, rates, steps, z, wanted, weights)
-        judge, out = jax.lax.scan(judge, inside.head.judge, (said, out, targets, weights, unit))
-        return self.leaves(Inside(scale, type(inside.head)(part, judge), state)), out
+        judged, out = jax.lax.scan(judge, inside.head.judge, (said, out, targets, weights, unit))
+        return self.leaves(Inside(scale, type(cast(Any, inside.head))(part, judged), state)), out
 
     def _drive(self, state, rates, steps, xs, ys, weights):
         source = Sequence(Data(xs, ys, jnp.zeros(weights.shape, bool), weights))
@@ -242,7 +242,7 @@ def clip_cell(clip: Array) -> optax.GradientTransformation:
         share = state.share + CLIPS * (jnp.asarray(norm > clip, state.share.dtype) - state.share)
         return gradient, Clipped(share)
 
-    return optax.GradientTransformation(lambda params: Clipped(jnp.zeros(())), update)
+    return optax.GradientTransformation(lambda params: Clipped(jnp.zeros(())), cast(Any, update))
 
 
 def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:

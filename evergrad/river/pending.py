@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from evergrad._core.not_none import not_none
+
 KEPT = 64  # the most that are remembered
 
 
@@ -96,6 +98,7 @@ class Pending:
         return sample
 
     def _again(self) -> Sample:
-        sample = dataclasses.replace(self.twin, repeats=self.twin.repeats - 1)
+        twin = not_none(self.twin)
+        sample = dataclasses.replace(twin, repeats=twin.repeats - 1)
         self.twin = sample if sample.repeats else None
         return sample

@@ -1,6 +1,6 @@
 """How a stream learner goes, in numbers."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,7 +24,8 @@ def report(session: Session, slots: Slots) -> dict[str, Any]:
 def _numbers(inside: Inside) -> dict[str, Any]:
     from evergrad.river import experts, number
 
-    judge = inside.head.judge
+    head = cast(Any, inside.head)
+    judge = head.judge
     *each, ours = _columns(judge.errors)
     found = {"error": ours, **{f"error of {name}": e for name, e in zip(number.NAMES, each, strict=True)}}
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -32,14 +33,14 @@ def _numbers(inside: Inside) -> dict[str, Any]:
     shares = np.stack([np.asarray(experts.shares(_lane(judge.mixture, i))) for i in range(len(judge.count))])
     found["shares"] = dict(zip(number.NAMES, _columns(shares), strict=True))
     found["coverage of the interval of 90 %"] = _plain(np.asarray(judge.covered))
-    found["mean change"] = _plain(np.asarray(inside.head.part.scale))
+    found["mean change"] = _plain(np.asarray(head.part.scale))
     return found
 
 
 def _labels(inside: Inside) -> dict[str, Any]:
     from evergrad.river import label
 
-    judge, found = inside.head.judge, {}
+    judge, found = cast(Any, inside.head.judge), {}
     for what, values in (("share of errors", judge.errors), ("log loss", judge.losses)):
         *each, ours = _columns(values)
         found |= {what: ours, **{f"{what} of {name}": e for name, e in zip(label.NAMES, each, strict=True)}}

@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -104,7 +104,7 @@ class Session:
         _, hidden, _, _ = self.machine.look(self.leaves, None, raw)
         z, _, told, _ = self.machine.look(self.leaves, hidden, raw)
         late = np.zeros((), s.dtype)
-        for full in (False, True) if s.estimator.window else (False,):
+        for full in (False, True) if cast(Any, s.estimator).window else (False,):
             seen = z, raw, told, self._numbers(nothing), nothing, late
             self.machine.learn(self.leaves, self.rates, *seen, full=full)[0].block_until_ready()
 

@@ -1,5 +1,6 @@
 """Figure 1: the copy task, RHN 128, 16 streams. 16-OK against 16-KF-RTRL-AVG and TBPTT-50 and -80, and OK with a window."""
 
+from evergrad._core.not_none import not_none
 from evergrad.paper.claims import LENGTH, NEW, against_released, at_the_end, better
 from evergrad.paper.curves import released
 from evergrad.paper.experiment import Experiment, Picture, Section
@@ -23,7 +24,7 @@ class CopyTask(Experiment):
         return lines(plan, self.name)
 
     def section(self, result, reference):
-        theirs = of_released("released 16-OK", "copy", released(reference, self.released))
+        theirs = of_released("released 16-OK", "copy", released(reference, not_none(self.released)))
         traces = drawn(result, (OURS_16, OK_16))
         look = Look("steps (each one symbol of 16 streams)", early=30_000)
         picture = Picture(

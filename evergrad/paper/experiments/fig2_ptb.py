@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from evergrad._core.not_none import not_none
 from evergrad.paper.claims import BITS, NEW, Claim, against_released, at_the_end, better
 from evergrad.paper.curves import released
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
@@ -47,7 +48,7 @@ def _held_out(result: Result, trace: Trace | None, way: str, which: str) -> list
 
 def table_claims(result: Result, published: dict[str, tuple[float, float]], figure: str, budget: int) -> list[Claim]:
     """Both columns of a table of held-out bits per character, with the best of the rates that were tried."""
-    how = {"unit": BITS, "budget": budget, "tolerance": 0.01, "figure": figure}
+    how: dict[str, Any] = {"unit": BITS, "budget": budget, "tolerance": 0.01, "figure": figure}
     return [
         at_the_end(
             best := result.best(label),
@@ -106,7 +107,7 @@ class CharPtb(Experiment):
 
     def section(self, result, reference):
         comparable = result.document["data"] is not None
-        curves = released(reference, self.released, after=AFTER) if comparable else []
+        curves = released(reference, not_none(self.released), after=AFTER) if comparable else []
         theirs = of_released("released 8-OK", "text", curves)
         traces = drawn(result, (OURS_8, OK_8))
         look = Look("steps (each one character of 32 streams)", top=TOP, log=True)
@@ -128,7 +129,7 @@ class CharPtb(Experiment):
 
 def _claims(result, theirs, comparable):
     budget = FIGURES["fig2"].steps
-    how = {"unit": BITS, "budget": budget, "figure": FIGURE}
+    how: dict[str, Any] = {"unit": BITS, "budget": budget, "figure": FIGURE}
     best = {label: result.best(label) for label in (OK_8, OURS_8, KF_8, TBPTT_5, TBPTT_25)}
 
     def against(one, two, said, plain="", **more):
@@ -140,7 +141,7 @@ def _claims(result, theirs, comparable):
         against(OURS_8, TBPTT_25, "1.74 against 1.73, without a window", matches, as_good=0.02),
         against(OURS_8, TBPTT_5, "1.74 against 1.78, without a window"),
         *(
-            better(theirs, best[label], names=("released 8-OK", label), said=said, **how | {"as_good": margin})
+            better(theirs, best[label], names=("released 8-OK", label), said=said, as_good=margin, **how)
             for label, said, margin in (
                 (TBPTT_25, "1.74 against 1.73", 0.02),
                 (TBPTT_5, "1.74 against 1.78", 0.0),

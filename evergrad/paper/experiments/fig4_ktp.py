@@ -5,6 +5,7 @@ to bottom as in the legend" the lengths are 17, 33, 32, 30, 25. 25 and 50 are ou
 its approximation, since the text says that the latter performs "almost as well as the original".
 """
 
+from evergrad._core.not_none import not_none
 from evergrad.paper.claims import LENGTH, NEW, against_released, at_the_end, better
 from evergrad.paper.curves import released
 from evergrad.paper.experiment import Experiment, Picture, Section
@@ -26,7 +27,7 @@ class TripleProduct(Experiment):
         return lines(plan, self.name)
 
     def section(self, result, reference):
-        theirs = of_released("released KTP-16", "copy", released(reference, self.released))
+        theirs = of_released("released KTP-16", "copy", released(reference, not_none(self.released)))
         traces = drawn(result, (KTP,))
         look = Look("steps (each one symbol of 256 streams)", log=True)
         what = "Figure 4. Length of the strings learned, RHN 128, 256 streams; grey points: the authors' runs."

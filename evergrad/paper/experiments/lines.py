@@ -5,7 +5,7 @@ stands nowhere here: each is tried for `search` steps with one seed, and the run
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 from evergrad.paper.setup import COPY, PTB, exact, kf, ktp, ok, ours, rolling, tbptt
 
@@ -50,11 +50,11 @@ def _sizes(quick: Size | None, desk: Size | None, long: Size | None, full: Size)
 
 
 def _copy(quick: int | None, desk: Size | None, long: Size | None = None) -> Sizes:
-    return _sizes(quick and (quick, 1), desk, long, (2_000_000, 5))
+    return _sizes(cast(Size | None, quick and (quick, 1)), desk, long, (2_000_000, 5))
 
 
 def _text(quick: int | None, desk: Size | None, long: Size | None = None) -> Sizes:
-    return _sizes(quick and (quick, 1), desk, long, (1_000_000, 5))
+    return _sizes(cast(Size | None, quick and (quick, 1)), desk, long, (1_000_000, 5))
 
 
 COPY_SEARCH = {"desk": 20_000, "long": 40_000, "full": 200_000}

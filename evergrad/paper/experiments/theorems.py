@@ -5,7 +5,7 @@ Theorem 2 for it; what OK injects into the influence of trained networks is meas
 """
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def sign_trick(terms: list[tuple[np.ndarray, np.ndarray]], fresh: tuple[np.ndarr
     for u, a in terms:
         old, new = r * np.outer(u, a), np.outer(*fresh)
         total += 2 * np.linalg.norm(old) * np.linalg.norm(new) + 2 * float((old * new).sum())
-    return total / r**2
+    return float(total / r**2)
 
 
 def cases(draws: int) -> dict[str, dict[str, Any]]:
@@ -83,7 +83,7 @@ def cases(draws: int) -> dict[str, dict[str, Any]]:
     made = {"parallel": parallel, "orthogonal": orthogonal, "uneven": uneven}
     found = {}
     for name, (terms, fresh) in made.items():
-        matrix = sum(np.outer(*term) for term in (*terms, fresh))
+        matrix = cast(np.ndarray, sum(np.outer(*term) for term in (*terms, fresh)))
         found[name] = drawn(matrix, len(terms), draws, "signs") | {"sign_trick": sign_trick(terms, fresh)}
     return found
 
