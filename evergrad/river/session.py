@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Hashable
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -104,7 +104,8 @@ class Session:
         _, hidden, _, _ = self.machine.look(self.leaves, None, raw)
         z, _, told, _ = self.machine.look(self.leaves, hidden, raw)
         late = np.zeros((), s.dtype)
-        for full in (False, True) if cast(Any, s.estimator).window else (False,):
+        folds = any(map(s.estimator.past.full_after, range(2 * s.estimator.past.period)))
+        for full in (False, True) if folds else (False,):
             seen = z, raw, told, self._numbers(nothing), nothing, late
             self.machine.learn(self.leaves, self.rates, *seen, full=full)[0].block_until_ready()
 
