@@ -53,7 +53,6 @@ def noise(
 
 
 def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out):
-    import json
 
     from rich.console import Console
     from rich.text import Text

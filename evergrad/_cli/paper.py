@@ -6,7 +6,6 @@ from typing import Annotated, NamedTuple
 import typer
 
 from evergrad._cli.errors import explained, leave_by_signal
-from evergrad._core.checks import InputError
 
 paper_app = typer.Typer(
     no_args_is_help=True,
@@ -77,6 +76,8 @@ def run(
     """
     with explained():
         if line is None and (steps or rate or seed):
+            from evergrad._core.checks import InputError
+
             raise InputError("--steps, --rate and --seed are of one line: name it by --line, or leave them out.")
         budget = budget or ("quick" if line is None else "long")
         plan_of = _Options(budget, data, seeds, out, 1 if background else jobs, background)

@@ -137,7 +137,7 @@ def _remembered(cell, track, i):
     return slot, then, jax.tree.map(lambda a: a[slot], track.memories)
 
 
-def cost(cell: Cell, slots: int, period: int, back: float, stride: float = 1) -> Cost:
+def cost(cell: Cell, slots: int, period: int, back: int | float, stride: int | float = 1) -> Cost:
     """Of remembering so many steps, moved once a period, and of carrying δ back through `back` of them a step."""
     maps, rest = sizes_of(cell)
     parameters = sum(each.parameters for each in (*maps, *rest))
