@@ -148,7 +148,7 @@ def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):
 
 def in_a_new_process(code, **environment):
     found = subprocess.run(
-        [sys.executable, "-W", "always", "-c", f"import os; from evergrad import native; {code}"],
+        [sys.executable, "-W", "always", "-c", f"import os; from evergrad import _native as native; {code}"],
         env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
         capture_output=True,
         text=True,
