@@ -384,7 +384,7 @@ def test_labels_may_appear_at_any_time():
     ("settings", "message"),
     [
         ({"units": 0}, "units must be a whole number"),
-        ({"cell": "elman"}, "choose one of lstm, gru, rnn, rhn"),
+        ({"cell": "elman"}, "choose one of rnn, leaky, rhn, lstm, gru"),
         ({"optimiser": "lion"}, "choose one of adam, sgd, rmsprop"),
         ({"learning_rate": -1.0}, "must be a number above 0"),
         ({"estimator": "ok"}, "needs an estimator such as"),
