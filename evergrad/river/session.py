@@ -224,7 +224,7 @@ class Session:
 
 
 def _wider(sample, slots):
-    more = (0, 0), (0, slots - sample.raw.shape[1])
+    more: Any = (0, 0), (0, slots - sample.raw.shape[1])
     raw = np.pad(sample.raw, more, constant_values=np.nan)
     return dataclasses.replace(sample, raw=raw, z=np.pad(np.asarray(sample.z), more))
 
