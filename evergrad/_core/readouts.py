@@ -16,7 +16,7 @@ from evergrad._core.checks import check_class_targets, check_vector_targets, req
 class Readout(eqx.Module):
     """An affine map of h, and what its result means: a prediction, and a loss against a target."""
 
-    targets: eqx.AbstractClassVar[str]  # what it predicts, in a word: "classes" or "numbers"
+    targets: ClassVar[str] = "numbers"  # what it predicts, in a word; "classes" if it has classes
     units: eqx.AbstractVar[int]
     weight: eqx.AbstractVar[Float[Array, "n outputs"]]
     bias: eqx.AbstractVar[Float[Array, " outputs"]]
