@@ -67,6 +67,7 @@ class Factors(Influence):
     copies: int = eqx.field(static=True)
     diagonal_rank: int | None = eqx.field(static=True)
     unbiased: ClassVar[bool] = True
+    asks_for_kernels: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
     def check_fit(self, cell):

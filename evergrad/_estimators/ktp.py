@@ -67,6 +67,7 @@ class Triples(Influence):
 
     rank: int = eqx.field(static=True)
     unbiased: ClassVar[bool] = True
+    asks_for_kernels: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
     def check_fit(self, cell):

@@ -77,6 +77,7 @@ class KroneckerSum(Influence):
 
     rank: int = eqx.field(static=True)
     mix: Mix = eqx.field(static=True)
+    asks_for_kernels: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
     def __init__(self, rank: int, mix: Mix):

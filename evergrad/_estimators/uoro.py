@@ -63,6 +63,7 @@ class UORO(Estimator):
 class RankOne(Influence):
     """u ⊗ v over all parameters."""
 
+    asks_for_kernels: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
 
     def init(self, cell):

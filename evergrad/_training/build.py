@@ -146,7 +146,7 @@ def momentum(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
 
 def takes_kernels(job: Job) -> bool:
     """Whether native kernels take part in its steps: they are for those who approximate a large influence on a CPU."""
-    if isinstance(job.learner.estimator, eg.RTRL | eg.TBPTT) or jax.default_backend() != "cpu":
+    if not job.learner.estimator.influence.asks_for_kernels or jax.default_backend() != "cpu":
         return False
     form, _ = eqx.filter_eval_shape(dataclasses.replace(job, mesh=None).start)
     carried = [leaf for leaf in jax.tree.leaves(form.track.carried) if hasattr(leaf, "dtype")]

@@ -162,7 +162,7 @@ class Checkpoints:
             if notes["format"] < 3:
                 named = {name: a for name, a in named.items() if not name.startswith(_WINDOW)}
             stored = self._reader.item_metadata(step)["arrays"]
-            if notes["format"] < 5:
+            if notes["format"] < 5 and _BEFORE_5[0] in stored:
                 named = _as_before_5(named, stored)
             _check_form(named, notes["checksums"], stored)
             form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=_place(a)) for name, a in named.items()}

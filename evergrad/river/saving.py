@@ -180,8 +180,8 @@ def _estimator_parts(estimator):
 
 
 def _estimator(parts):
-    entry = next(entry for entry in ESTIMATORS.values() if entry.name == parts[0])
-    return entry.load()(**parts[1])
+    entries = {entry.name: entry for entry in ESTIMATORS.values()}
+    return entries[parts[0]].load()(**parts[1])
 
 
 def _revive_session(state):

@@ -8,10 +8,10 @@ import optax
 import pytest
 
 import evergrad as eg
-from tests.helpers import ESTIMATORS, cast, crossed, make_data, make_model, with_window
+from tests.helpers import ESTIMATORS, cast, crossed, has_window, make_data, make_model, with_window
 
 KEY = jax.random.key(0)
-MANY = {name: e for name, e in ESTIMATORS.items() if not name.startswith("tbptt")}
+MANY = {name: e for name, e in ESTIMATORS.items() if has_window(e) and name != "kernl"}  # which has no gated cells
 
 
 def finite(tree):

@@ -351,7 +351,9 @@ def open_run_lock(folder):
 def test_who_takes_kernels(estimator, monkeypatch):
     """Those whose compiled loop asks for them, and not where all is small."""
     asked = []
-    job = make_job(resolve("copy", {"estimator": estimator, "units": 16, "batch": 2}))
+    cell = {"rflo": "leaky", "kernl": "rnn"}.get(estimator, "rhn")
+    own = {"order": 1} if estimator == "snap" else {}  # all that dense weights allow
+    job = make_job(resolve("copy", {"estimator": estimator, "cell": cell, "units": 16, "batch": 2} | own))
     monkeypatch.setattr(native, "available", lambda: True)
     assert not takes_kernels(job)
     monkeypatch.setattr(native, "SMALL", 1)
