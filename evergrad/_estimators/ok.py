@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
-from evergrad._core import across
 from evergrad._core.blocks import (
     absorbed,
     assembled,
@@ -13,7 +12,6 @@ from evergrad._core.blocks import (
     contracted,
     first_of,
     nothing_yet,
-    own_share,
     weight_dtype,
     whole_influence,
 )
@@ -29,6 +27,7 @@ from evergrad._native import kronecker
 from evergrad._pasts.window import Window
 
 _SMALL = 1 << 16  # numbers of all terms below which they are made double all at once
+_CHUNKS = 64  # else, that they are made double in
 
 
 class OK(Estimator):
@@ -120,7 +119,7 @@ class KroneckerSum(Influence):
 
     def _squeezed(self, each, found, pair, terms, key, earlier):
         u, a = pair
-        old, new = found.carry(a, each.rows), own_share(terms.columns, a)
+        old, new = found.carry(a, each.rows), terms.columns
         vectors = after(jnp.concatenate([u, terms.vectors]), earlier)
         u, weights = mixing(vectors, _gram(old, new), len(u), self.mix, key)
         return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
@@ -164,29 +163,28 @@ class KroneckerSum(Influence):
 def _contracted(
     delta: Float[Array, "B m"], u: Float[Array, "B r p"], a: Float[Array, "B m r q"]
 ) -> Float[Array, "p q"]:
-    through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
-    return across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1)
+    through = jnp.einsum("bm,bmrq->brq", delta, a)
+    return jnp.einsum("brp,brq->pq", u, through)
 
 
 @in_double
 def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> UInt32[Array, "r+k r+k 2"]:
-    """Inner products of all terms, in float64. On a CPU one product for every row of the state is the fastest way, and
-    with one row after the other the copy in double precision stays small.
+    """Inner products of all terms, in float64; some rows of the state after the other, so that the copy in double precision
+    stays small.
     """
 
     def inner(old, new):
-        terms = doubled(jnp.concatenate([old, new], axis=-2))
-        return terms @ terms.mT
+        terms = doubled(jnp.moveaxis(jnp.concatenate([old, new], axis=1), 1, 0))
+        return jnp.tensordot(terms, terms, ((1, 2), (1, 2)))
 
-    if old.size + new.size < _SMALL:
-        return packed(across.summed(inner(old, new).sum(axis=0)))
-    count = old.shape[1] + new.shape[1]
+    rows = len(old) if old.size + new.size < _SMALL else -(-len(old) // _CHUNKS)
+    total = inner(*(a[len(a) // rows * rows :] for a in (old, new)))
 
-    def add(total, row):
-        return (total + inner(*row), None)
+    def add(total, some):
+        return total + inner(*some), None
 
-    total, _ = jax.lax.scan(add, jnp.zeros((count, count), jnp.float64), (old, new))
-    return packed(across.summed(total))
+    chunks = jax.tree.map(lambda a: a[: len(a) // rows * rows].reshape(-1, rows, *a.shape[1:]), (old, new))
+    return packed(jax.lax.scan(add, total, chunks)[0])
 
 
 def _combine(weights: Float[Array, "N r"], terms: Float[Array, "m N q"]) -> Float[Array, "m r q"]:

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 
 from evergrad._cells.base import Cell, KroneckerCell
-from evergrad._core import across
 from evergrad._core.blocks import added, all_rows, block, first_of, reached, size_of, with_zeros
 from evergrad._core.checks import refuse_unless
 from evergrad._core.costs import Cost
@@ -100,7 +99,7 @@ class Dense(Influence):
         def carry(a, new, rows):
             return found.carry(a, rows) + new
 
-        return jax.tree.map(carry, carried, _own(cell, carried, added(cell, found)), reached(cell))
+        return jax.tree.map(carry, carried, added(cell, found), reached(cell))
 
     def cost(self, sizes, block):
         m, all_, k = sizes.m, sizes.m * sizes.parameters, max(block, 1)
@@ -112,7 +111,7 @@ class Dense(Influence):
         def through(a, rows):
             return jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)
 
-        return with_zeros(cell, _whole(cell, jax.tree.map(through, carried, reached(cell))))
+        return with_zeros(cell, jax.tree.map(through, carried, reached(cell)))
 
     def split(self, cell, parts):
         """G along an axis of the parameters: H G stays on a device."""
@@ -138,18 +137,3 @@ def _cut(cell: Cell, parts: int) -> Cell:
         return max((i for i, n in enumerate(a.shape) if n % parts == 0), default=-1)
 
     return jax.tree.map(lambda a, rows: None if rows is None else last(a), parameters(cell), reached(cell))
-
-
-def _own(cell: Cell, carried: Cell, fresh: Cell) -> Cell:
-    """This device's share of what is new, where it is not that already."""
-    axes = _cut(cell, across.parts(across.INFLUENCE))
-
-    def own(a, new, axis):
-        return new if new.shape == a.shape else across.own(new, axis + 1)
-
-    return jax.tree.map(own, carried, fresh, axes)
-
-
-def _whole(cell: Cell, gradient: Cell) -> Cell:
-    axes = _cut(cell, across.parts(across.INFLUENCE))
-    return jax.tree.map(lambda a, axis: a if axis < 0 else across.whole(a, axis), gradient, axes)
