@@ -190,7 +190,7 @@ def through_layers(
     cell: Cell, memory: Memory, new: Float[Array, "B m"], delta: Float[Array, "B m"]
 ) -> Float[Array, "B m"]:
     """δ of the newest step; δ̄ where a stack is trained layer by layer."""
-    if getattr(cell, "depth", None) != "layerwise":
+    if not cell.layerwise:
         return delta
     stack, steps = cast(Any, cell), cast(GeneralMemory, memory)
 

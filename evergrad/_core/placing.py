@@ -172,5 +172,5 @@ def _by_hand(function, mesh, given, axes, results):
 def refuse_unspread(what: Any) -> NoReturn:
     raise InputError(
         f"{type(what).__name__} does not say which of its arrays have streams, so it cannot be spread over devices: give "
-        "it the method `stream_axes` (see evergrad/_core/sources.py)."
+        "it the method `stream_axes` (see `evergrad.extend.Source`)."
     )

@@ -21,16 +21,15 @@ from evergrad._core.double import doubled, in_double, packed
 from evergrad._core.influence import Influence, check_split, stream_by_stream
 from evergrad._core.low_rank import MIXES, Mix, compress
 from evergrad._core.maps import maps_of, rows_of
-from evergrad._estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad._estimators.parts import after, apart, keys_for, together
+from evergrad._estimators.windowed import Windowed, check_window, ranks_up_to_default, sizes_of
 from evergrad._native import kronecker
-from evergrad._pasts.window import Window
 
 _SMALL = 1 << 16  # numbers of all terms below which they are made double all at once
 _CHUNKS = 64  # else, that they are made double in
 
 
-class OK(Estimator):
+class OK(Windowed):
     """Optimal Kronecker-sum approximation: G ≈ Σ_{i≤r} uᵢ ⊗ Aᵢ, reduced from more terms at minimum variance.
 
     window=0, the paper's:  Σ uᵢ ⊗ HAᵢ + ĥ ⊗ D  (r + 1 terms → r at every step)
@@ -49,11 +48,11 @@ class OK(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(rank=r, window=k) for r in RANKS for k in WINDOWS]
+        return sizes_of(cls, "rank")
 
     @classmethod
     def usual(cls, cell):
-        return [cls(), *(cls(rank=r) for r in RANKS if r < cls().rank)]
+        return ranks_up_to_default(cls)
 
     def __init__(self, *, rank: int = 8, window: int = 16, mix: Mix = "sampling"):
         call = f'OK(rank={rank}, window={window}, mix="{mix}")'
@@ -61,10 +60,6 @@ class OK(Estimator):
         check_window(window, call)
         refuse_unless(mix in MIXES, f'`{call}`: mix "{mix}" is unknown: choose one of {", ".join(MIXES)}.')
         self.rank, self.window, self.mix = rank, window, mix
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

@@ -1,6 +1,5 @@
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -12,12 +11,12 @@ from evergrad._core.influence import Influence, check_split
 from evergrad._core.maps import rows_of
 from evergrad._core.parameters import parameters
 from evergrad._core.units import UNIT, is_unit_local
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
+from evergrad._estimators.base import WINDOWS
 from evergrad._estimators.local import Units
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import OnlyWindowed
 
 
-class RTRL(Estimator):
+class RTRL(OnlyWindowed):
     """Real-time recurrent learning: G itself, so the gradient is exact. Works on any differentiable cell.
 
     Memory n³ a stream; time n⁴ a step, or n³ with `window=n` (Schmidhuber's hybrid): a window of k steps is folded
@@ -25,7 +24,6 @@ class RTRL(Estimator):
     of the parameters. Reference: Williams & Zipser 1989; Schmidhuber 1992.
     """
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = "it is exact, and it fits."
 
     @classmethod
@@ -35,14 +33,6 @@ class RTRL(Estimator):
     @classmethod
     def usual(cls, cell):
         return [cls(window=cell.units)]
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"RTRL(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

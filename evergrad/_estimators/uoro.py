@@ -1,6 +1,5 @@
 from typing import ClassVar, cast
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,12 +17,11 @@ from evergrad._core.linearize import (
     transition,
 )
 from evergrad._core.parameters import parameters
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
 from evergrad._estimators.scaling import mixed
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import OnlyWindowed, windows_of
 
 
-class UORO(Estimator):
+class UORO(OnlyWindowed):
     """Unbiased online recurrent optimisation: G ≈ u ⊗ v, u one number a state variable, v one a parameter.
 
         u' = ρ₀ H u + ρ₁ w∘ν,  v' = v/ρ₀ + (ν/w)F/ρ₁,  ν random signs;  ρ₀² = ‖v‖/‖Hu‖, ρ₁² = ‖(ν/w)F‖/‖w‖
@@ -37,23 +35,13 @@ class UORO(Estimator):
     Cooijmans & Martens 2019.
     """
 
-    window: int = eqx.field(static=True)
-
     recommended: ClassVar[str] = (
         "only the cheapest estimate without bias fits: it is noisy, so use a small learning rate."
     )
 
     @classmethod
     def choices(cls, cell):
-        return [cls(window=k) for k in WINDOWS]
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"UORO(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
+        return windows_of(cls)
 
     @property
     def influence(self):
