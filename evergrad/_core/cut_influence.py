@@ -21,6 +21,9 @@ class Cut(Influence):
 
     whole: Influence
 
+    def __init__(self, whole: Influence):
+        self.whole = whole
+
     @property
     def unbiased(self) -> bool:
         return self.whole.unbiased

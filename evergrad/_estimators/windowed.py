@@ -22,7 +22,8 @@ class Windowed(Estimator):
 class OnlyWindowed(Windowed):
     """Abstract: the window is the only thing that can be chosen."""
 
-    window: int = eqx.field(static=True, default=0)  # the default is for type checkers, which see an __init__ of fields
+    # a default for type checkers, who see an __init__ of the fields; by a factory, since repr hides what is a plain default
+    window: int = eqx.field(static=True, default_factory=int)
 
     def __init__(self, *, window: int = 0):
         check_window(window, f"{type(self).__name__}(window={window})")
