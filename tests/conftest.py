@@ -15,9 +15,6 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 with install_import_hook("evergrad", "beartype.beartype"):
     import evergrad._public  # noqa: F401
 
-# these run long enough, or look at what was compiled; compiling is most of the time that all others take
-OPTIMISED = {"test_copy.py", "test_noise.py", "test_costs.py", "test_bench.py", "test_plan.py", "test_streams_bench.py"}
-
 CACHE = "EVERGRAD_TEST_CACHE"  # a folder where the processes that tests start find each other's compiled programs
 
 
@@ -33,7 +30,7 @@ def pytest_unconfigure(config):
 
 def pytest_runtest_setup(item):
     jax.config.update("jax_enable_x64", True)  # a run inside a test sets it as the run wants it
-    jax.config.update("jax_disable_most_optimizations", item.path.name not in OPTIMISED)
+    jax.config.update("jax_disable_most_optimizations", item.get_closest_marker("optimised") is None)
 
 
 def pytest_runtest_teardown(item):

@@ -112,7 +112,9 @@ def lanes(name, devices):
 
 
 def influence(name, cell, devices):
-    return learned(ESTIMATORS[name], int(devices), shard="influence", cell=stack if cell == "stack" else getattr(eg, cell))
+    return learned(
+        ESTIMATORS[name], int(devices), shard="influence", cell=stack if cell == "stack" else getattr(eg, cell)
+    )
 
 
 def task(name, devices):

@@ -3,8 +3,11 @@
 import equinox as eqx
 import jax
 import numpy as np
+import pytest
 
 import evergrad as eg
+
+pytestmark = pytest.mark.optimised
 
 UNITS, SYMBOLS, STEPS, DRAWS = 32, 8, 300, 24
 ESTIMATORS = {
