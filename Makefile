@@ -33,8 +33,8 @@ bench-streams: $(STAMP) ## stream learners compared, deep-river in an environmen
 bench-peers: $(STAMP) ## speed against braintrace in an environment of its own, and the authors' figures; JSON=file
 	scripts/bench-peers.sh $(if $(JSON),--json $(JSON))
 
-test-slow: $(STAMP) ## the slow tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
+test-slow: $(STAMP) ## the slow tests, compiled as users' programs are
+	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
