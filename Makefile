@@ -24,6 +24,10 @@ demo: $(STAMP) ## a question about a cue beyond all remembered steps: OK and TBP
 test: $(STAMP) lint types ## style, types, and all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
+.PHONY: dist
+dist: ## wheel and sdist in dist/, installed into empty environments and tried there: core only, then each extra; PARTS="core cli"
+	scripts/dist.sh $(PARTS)
+
 test-interop: ## PyTorch loads what is exported; in an environment of its own
 	scripts/test-interop.sh
 
