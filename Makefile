@@ -21,7 +21,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## a question about a cue beyond all remembered steps: OK and TBPTT, in about two minutes; results in runs/demo
 	@$(BIN)/evergrad demo --out runs/demo
 
-test: $(STAMP) lint types ## style, types, and all tests but the slow ones
+test: $(STAMP) lint ## style, types, and all tests but the slow ones
+	@$(MAKE) --no-print-directory -j 2 types pytest
+
+.PHONY: pytest
+pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
 .PHONY: dist
