@@ -41,11 +41,14 @@ def peers(
     braintrace: Annotated[Path, typer.Option(help="The Python of the environment that braintrace is in.")] = Path(
         ".venv-braintrace/bin/python"
     ),
+    pytorch: Annotated[Path, typer.Option(help="The Python of the environment that PyTorch is in.")] = Path(
+        ".venv-pytorch/bin/python"
+    ),
     json_file: JsonFile = None,
 ) -> None:
     """Measure against what people could use instead, taking turns in one run. Exit code 1 if a goal is missed.
 
-    `make bench-peers` makes the environment and runs this.
+    `make bench-peers` makes the environments and runs this.
     Example: evergrad bench peers --json peers.json
     """
     with explained():
@@ -53,7 +56,7 @@ def peers(
         from evergrad.bench.peers import peers
 
         start = time.time()
-        rows = list(peers(braintrace, rounds=9, steps=32, say=teller()))
+        rows = list(peers(braintrace, pytorch, rounds=9, steps=32, say=teller()))
         _show(rows, [], json_file, seconds=round(time.time() - start))
 
 

@@ -25,6 +25,10 @@ class Setting:
     layers: int = 1
     undeclared: bool = False  # whether the cell says that it is a Kronecker cell
 
+    @property
+    def gates(self) -> int:
+        return len(getattr(eg, self.cell).gates)
+
     def ok(self, window: int | None = None) -> eg.OK:
         """The paper's estimator at this setting; with `window=0` as the paper has it."""
         return eg.OK(rank=self.rank, window=self.window if window is None else window)
