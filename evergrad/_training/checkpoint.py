@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class Checkpoints:
     def save(self, step: int, tree: Any, notes: dict[str, Any]) -> None:
         """Copies the arrays and returns; they are written in the background. A failure shows at the next call."""
         _give_back_memory()
-        arrays = {name: _copied(leaf) for name, leaf in _named(tree).items()}
+        arrays = {name: _copied(leaf) for name, leaf in by_name(tree).items()}
         checksums = self._checksums(arrays)
         about = {"product": _PRODUCT, "format": FORMAT, "step": step, "owner": self._owner, "checksums": checksums}
         about = with_checksum(about | {"notes": notes})
@@ -110,7 +110,7 @@ class Checkpoints:
 
         `like` has the form: arrays, or their shapes and dtypes. `check` raises an error for notes that cannot be.
         """
-        problems, named = [], _named(like)
+        problems, named = [], by_name(like)
         for step in reversed(self.steps()):
             arrays, notes, why = self._read(step, named, check)
             reasons = [reason for reason in self._team.gather(why) if reason is not None]
@@ -118,7 +118,7 @@ class Checkpoints:
             if not reasons:
                 arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in not_none(arrays).items()}
                 arrays = _with_window(_in_one_round(arrays, named), named)
-                return _put_back(like, arrays), not_none(notes)["notes"]
+                return put_back(like, arrays), not_none(notes)["notes"]
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
         if problems:
@@ -168,7 +168,7 @@ class Checkpoints:
                 named = _as_before_5(named, stored)
             if notes["format"] < 6:
                 named = _as_before_6(named, stored)
-            _check_form(named, notes["checksums"], stored)
+            check_form(named, notes["checksums"], stored)
             form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=_place(a)) for name, a in named.items()}
             how = ocp.checkpoint_utils.construct_restore_args(form)
             what = ocp.args.PyTreeRestore(form, restore_args=how)
@@ -204,7 +204,7 @@ def _give_back_memory() -> None:
         trim(0)
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def by_name(tree: Any) -> dict[str, Any]:
     """The arrays of a tree by their path, random keys as the numbers they are made of."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {_name(path): _plain(leaf) for path, leaf in leaves if hasattr(leaf, "dtype")}
@@ -296,7 +296,7 @@ def _is_one_of(name: str, heads: tuple[str, ...]) -> bool:
     return any(name == head or name.startswith(f"{head}.") for head in heads)
 
 
-def _put_back(like: Any, arrays: dict[str, jax.Array]) -> Any:
+def put_back(like: Any, arrays: dict[str, jax.Array]) -> Any:
     def back(path, leaf):
         if not hasattr(leaf, "dtype"):
             return leaf
@@ -358,8 +358,9 @@ def _checked_notes(found: Any, step: int, owner: str | None, processes: int) -> 
     return notes
 
 
-def _check_form(named: dict[str, Any], checksums: dict[str, int], stored: Any) -> None:
-    strange = sorted({*named} ^ {*checksums})
+def check_form(named: dict[str, Any], names: Iterable[str], stored: Any) -> None:
+    """Refuses what is stored under these names if it is not what belongs there."""
+    strange = sorted({*named} ^ {*names})
     if strange:
         raise CheckpointError(f"it does not match the settings: {strange[0]} is in only one of the two.")
     for name, array in named.items():

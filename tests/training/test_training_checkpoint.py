@@ -207,7 +207,7 @@ def test_format_1_with_its_other_checksums_is_still_read(tmp_path):
     path = folder / "10" / "notes" / "metadata"
     notes = json.loads(path.read_text())
     del notes["checksum"]
-    arrays = {name: np.asarray(array) for name, array in checkpoint._named(tree(1)).items()}
+    arrays = {name: np.asarray(array) for name, array in checkpoint.by_name(tree(1)).items()}
     notes |= {"format": 1, "checksums": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()}}
     path.write_text(json.dumps(notes))
     found, complaints = load(folder)
