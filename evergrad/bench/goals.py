@@ -38,6 +38,7 @@ def goals(effort: Effort, say: Callable[[str], None]) -> Iterator[Row]:
     for units in effort.units:
         yield from _uoro(dataclasses.replace(PTB, units=units), effort, say)
     yield from _networks(effort, say)
+    yield from _unit_local(effort, say)
     yield from _short_steps(effort, say)
 
 
@@ -117,6 +118,18 @@ def _networks(effort, say):
     general, fast = ms["RHN 128, undeclared"], ms["RHN 128"]
     yield Row("9", "OK(window=16) on a general cell / on the same RHN 128", general / fast, 2.5, milliseconds=ms)
     yield Row("9", "OK(window=16) on 2 x LSTM 64 / on one LSTM 128", ms["2 x LSTM 64"] / ms["LSTM 128"], None)
+
+
+def _unit_local(effort, say):
+    """Exact gradients of cells whose units do not see each other, against the shortest truncation of the same cell."""
+    exact, shortest = eg.RTRL(), eg.TBPTT(horizon=1, stride=1)
+    for cell in ("LRU", "RTU", "MinGRU"):
+        say(f"exact gradients of {cell}")
+        setting = dataclasses.replace(COPY, cell=cell)
+        cases = {f"{cell} 128, {each!r}": training(setting, each, 4 * effort.steps) for each in (exact, shortest)}
+        one, other = (ms := milliseconds(cases, effort.rounds)).values()
+        what = f"{cell} {setting.units}, batch {setting.batch}: {exact!r} / {shortest!r}"
+        yield Row("10", what, one / other, 1.5, milliseconds=ms)
 
 
 def _compile(setting, say):

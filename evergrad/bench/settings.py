@@ -7,6 +7,7 @@ import jax
 import optax
 
 import evergrad as eg
+from evergrad._cells.base import outputs_of
 from evergrad._estimators.base import Estimator
 from evergrad.bench.undeclared import Undeclared
 
@@ -36,7 +37,7 @@ class Setting:
     def learner(self, estimator: Estimator) -> eg.Learner:
         cell_key, readout_key = jax.random.split(jax.random.key(0))
         cell = self._cell(cell_key)
-        model = eg.Model(cell, eg.Softmax(units=self.units, classes=self.symbols, key=readout_key))
+        model = eg.Model(cell, eg.Softmax(units=outputs_of(cell), classes=self.symbols, key=readout_key))
         return eg.Learner(model, estimator, optax.adam(RATE), clip=1.0)
 
     def _cell(self, key: jax.Array) -> eg.Cell:
