@@ -137,6 +137,14 @@ def reach(
     ] = 400,
     batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 4,
     samples: Annotated[int, typer.Option(help="Steps whose gradient is taken apart.", min=2, max=10**6)] = 32,
+    probes: Annotated[
+        int | None,
+        typer.Option(
+            help="Look at lags 1, 2, 4, … along so many random directions, for sequences too long to be kept.",
+            min=2,
+            max=10**6,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for reach.json and reach.png.")] = None,
 ) -> None:
@@ -145,10 +153,10 @@ def reach(
     Example: evergrad lab reach runs/copy --out runs/copy-reach
     """
     with explained():
-        _reach(run, steps, batch, samples, seed, out)
+        _reach(run, steps, batch, samples, probes, seed, out)
 
 
-def _reach(run, steps, batch, samples, seed, out):
+def _reach(run, steps, batch, samples, probes, seed, out):
     import jax
     from rich.console import Console
     from rich.text import Text
@@ -164,22 +172,17 @@ def _reach(run, steps, batch, samples, seed, out):
     console = Console()
     chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
     data, key = chosen.data, jax.random.key(seed)
-    with console.status("carrying gradients back"):
-        found = reach(chosen.model, data.x, data.y, data.reset, weights=data.weight, samples=samples, key=key)
-    words = f"{chosen.words}; {found.looked_at} gradients taken apart, {steps:,} steps of {batch} streams"
+    how = {"samples": samples} if probes is None else {"probes": probes}
+    with console.status("carrying gradients back" if probes is None else "carrying directions forward"):
+        found = reach(chosen.model, data.x, data.y, data.reset, weights=data.weight, key=key, **how)
+    looked = f"{found.looked_at} {'gradients taken apart' if probes is None else 'directions'}"
+    words = f"{chosen.words}; {looked}, {steps:,} steps of {batch} streams"
     console.print(Text(printable(words)), soft_wrap=True)
     console.print(Text(str(found)), soft_wrap=True)
     if out is None:
         return
-    document = {
-        "product": "evergrad",
-        "subject": chosen.words,
-        "steps": steps,
-        "batch": batch,
-        "samples": found.looked_at,
-    }
-    document |= {"seed": seed, "horizon_99": found.horizon(), "horizon_50": found.horizon(0.5)} | machine()
-    document |= {"shares": found.shares.tolist(), "errors": found.error.tolist()}
+    document = {"product": "evergrad", "subject": chosen.words, "steps": steps, "batch": batch, "probes": probes}
+    document |= {"seed": seed} | machine() | found.as_json()
     write_whole(out / "reach.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     plot_reach(words, found, out / "reach.png")
     console.print(Text(printable(f"results: {out / 'reach.json'}, {out / 'reach.png'}")), soft_wrap=True)

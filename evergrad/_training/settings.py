@@ -307,6 +307,15 @@ class _Settings:
     checkpoint_seconds: float = option(
         60.0, float, "Seconds from one checkpoint to the next.", group=_RUN, above=0, resumable=True
     )
+    reach_every: int | None = option(
+        None,
+        int,
+        "Steps after which it is measured again how far back the gradient looks (reach.jsonl).",
+        group=_RUN,
+        at_least=1,
+        otherwise="never",
+        resumable=True,
+    )
     # two at least: Orbax makes room for a new one before it is complete
     keep: int = option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=2, resumable=True)
     on_divergence: str = option(

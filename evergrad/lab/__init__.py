@@ -3,4 +3,5 @@
 from evergrad._core.probes import Probed as Probed, probe as probe
 from evergrad.lab.certificates import Certificate as Certificate, certificate as certificate
 from evergrad.lab.depth import Dropped as Dropped, dropped as dropped
-from evergrad.lab.lags import Reach as Reach, reach as reach
+from evergrad.lab.lags import reach as reach
+from evergrad.lab.reached import Reach as Reach

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -37,6 +38,13 @@ def of_run(path: Path, *, steps: int, batch: int = 1, seed: int = 0) -> Subject:
     data = _streams(s, model, length=length, steps=steps, batch=batch, seed=seed)
     reached = f", length {length}" if length else ""
     return Subject(model, data, f"{s.task}, {_network(s)}, {progress.step:,} steps of training{reached}")
+
+
+def under_way(settings: Settings, model: Model, position: Any, *, steps: int, batch: int = 1) -> Subject:
+    """A model in the middle of its training, and a stretch of what it is trained on."""
+    length = int(position.length) if settings.task == "copy" else None
+    data = _streams(settings, model, length=length, steps=steps, batch=batch, seed=settings.seed)
+    return Subject(model, data, f"{settings.task}, {_network(settings)}")
 
 
 def untrained(settings: Settings, *, steps: int, batch: int = 1) -> Subject:
