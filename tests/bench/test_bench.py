@@ -80,6 +80,7 @@ def test_fits_are_of_what_was_measured(monkeypatch):
     assert (memory.expected, memory.fitted, memory.passed) == (1, pytest.approx(2), False)
 
 
+@pytest.mark.optimised
 def test_memory_is_what_one_stream_more_costs_the_compiled_program():
     found = growth.bytes_a_stream(TINY, eg.UORO())
     weights = 4 * (3 + 6 + 1) * 4 * 6  # bytes of one v: a number for each entry of W
