@@ -60,6 +60,27 @@ def peers(
         _show(rows, [], json_file, seconds=round(time.time() - start))
 
 
+@app.command()
+def roofline(
+    units: Annotated[int, typer.Option(help="Of an RHN.", min=2)] = 256,
+    rank: Annotated[int, typer.Option(help="Of OK.", min=1)] = 8,
+    json_file: JsonFile = None,
+) -> None:
+    """What a step of OK would take at best on accelerators that are not here: counted work over published peaks, not measured.
+
+    Example: evergrad bench roofline --units 1024
+    """
+    with explained():
+        check_json_file(json_file)
+        from rich.console import Console
+
+        from evergrad.bench import roofline
+
+        found = roofline.points(units, rank)
+        Console().print(roofline.table(found))
+        write_json(json_file, {"what": "counted, not measured", "points": [roofline.as_json(each) for each in found]})
+
+
 def teller() -> Callable[[str], None]:
     """Says what is being measured, and when: a full run takes minutes."""
     from rich.console import Console
