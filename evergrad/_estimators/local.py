@@ -17,11 +17,10 @@ from evergrad._core.influence import Influence
 from evergrad._core.linearize import initial_state, weight_gradient
 from evergrad._core.parameters import parameters, parted
 from evergrad._core.units import DIRECT, SCOPES, UNIT, carried_on, is_unit_local, layers_of, own_names, within
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import OnlyWindowed, Windowed, check_window, windows_of
 
 
-class Local(Estimator):
+class Local(Windowed):
     """Keeps dh_i/dw only for the weights w of unit i itself. Deterministic, biased, exact where units do not see each other.
 
         e' = Ĥ e + ĥ ⊗ D, unit by unit;    gradient Σ δ e
@@ -47,76 +46,45 @@ class Local(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(window=k) for k in WINDOWS]
-
-    @property
-    def past(self):
-        return Window(self.window)
+        return windows_of(cls)
 
     @property
     def influence(self):
         return Units(self.scope)
 
 
-class SnAp1(Estimator):
+class SnAp1(OnlyWindowed):
     """Sparse n-step approximation, n = 1: `Local(scope="unit")`. Reference: Menick et al. 2021."""
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = Local.recommended
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"SnAp1(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
         return Units(UNIT)
 
 
-class EProp(Estimator):
+class EProp(OnlyWindowed):
     """e-prop 1 with symmetric feedback: `Local(scope="direct")`. Reference: Bellec et al. 2020.
 
     On a plain RNN, whose state has no path but through weights, it is TBPTT of one step. Random feedback is the Learner's:
     `eg.Learner(..., feedback="random")`.
     """
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = Local.recommended
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"EProp(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
         return Units(DIRECT)
 
 
-class RFLO(Estimator):
+class RFLO(OnlyWindowed):
     """Random-feedback local online learning: `Local(scope="direct")` on leaky units, e' = (1 − leak) e + leak φ' ĥ.
 
     The paper's feedback is random: `eg.Learner(..., eg.RFLO(), feedback="random")`. Without it, it is RFLO with the readout's
     own weights for feedback. Reference: Murray 2019.
     """
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = Local.recommended
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"RFLO(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
