@@ -60,7 +60,12 @@ def run(
     ] = None,
     least_steps: Annotated[int | None, typer.Option(help="Steps of a trial at least.", min=40, max=10**9)] = None,
     batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**20)] = 16,
-    rate: Annotated[float, typer.Option(help="Adam's learning rate, the same for all.", min=1e-9, max=1.0)] = 0.003,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Adam's learning rate, the same for all.", min=1e-9, max=1.0, show_default="0.01; desk: 0.003"
+        ),
+    ] = None,
     out: Out = Path("runs/arena"),
 ) -> None:
     """Try everyone. What is in OUT/result.json is not done again: stop by Ctrl-C, and the same command goes on.

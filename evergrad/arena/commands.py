@@ -32,6 +32,7 @@ class Budget:
     seeds: int
     factor: int
     least: int
+    rate: float
     estimators: tuple[str, ...] | None  # None: all of the registry
 
 
@@ -43,8 +44,9 @@ BUDGETS = {
         ("lstm", "mingru"),
         8,
         1,
-        20,
-        800,
+        30,
+        1000,
+        0.01,
         ("rtrl", "ok:rank=4,window=8", "uoro", "snap1"),
     ),
     "desk": Budget(
@@ -56,6 +58,7 @@ BUDGETS = {
         3,
         100,
         4000,
+        0.003,
         None,
     ),
 }
@@ -111,7 +114,7 @@ def wanted(budget: str, said: dict[str, Any]) -> Wanted:
         said["steps_per_lag"] or usual.factor,
         said["least_steps"] or max(REPORTS, usual.least),
         said["batch"],
-        said["rate"],
+        said["rate"] or usual.rate,
     )
 
 
