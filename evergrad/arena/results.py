@@ -175,12 +175,14 @@ class Bite:
             return f"{who} learns at none of the lags {', '.join(map(str, line.at))}."
         if not self.lags:
             return f"{who} learns up to a lag of {line.reached}; rolling TBPTT of no less time a step learns wherever it does."
-        lag = self.lags[0]
-        ours, other = line.at[lag], self.rivals[lag]
+        told = "; ".join(self._at(lag) for lag in self.lags)
         return (
-            f"{who} learns up to a lag of {line.reached}. From a lag of {lag} on rolling TBPTT of no less time a step does not: "
-            f"there {line.estimator} in {ours.of} seeds, {other.estimator} ({_time(other.milliseconds)}) in {other.of}."
+            f"{who} learns up to a lag of {line.reached}, where rolling TBPTT of no less time a step does not: {told}."
         )
+
+    def _at(self, lag):
+        ours, other = self.line.at[lag], self.rivals[lag]
+        return f"at {lag} in {ours.of} seeds, {other.estimator} ({_time(other.milliseconds)}) in {other.of}"
 
 
 def bites(found: list[Line]) -> list[Bite]:
