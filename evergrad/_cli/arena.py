@@ -25,8 +25,8 @@ def list_() -> None:
         from rich.console import Console
         from rich.table import Table
 
+        from evergrad.arena.budgets import BUDGETS
         from evergrad.arena.challenges import CHALLENGES
-        from evergrad.arena.commands import BUDGETS
 
         table = Table("task", "what", "what has to be held")
         for name, challenge in CHALLENGES.items():
@@ -85,9 +85,10 @@ def _run(budget, said, out):
     from evergrad._cli.overwriting import check_may_replace
     from evergrad._training.signals import listening
     from evergrad.arena import commands, results
+    from evergrad.arena.budgets import wanted
 
     say = _saying(Console())
-    want = commands.wanted(budget, said)
+    want = wanted(budget, said)
     check_may_replace(out / results.FILE, "JSON", "--out")
     with listening() as stop:
         done = commands.run(want, out, stop, say)
@@ -135,9 +136,10 @@ def time_(out: Out = Path("runs/arena")) -> None:
 
         from evergrad._training.signals import listening
         from evergrad.arena import commands, results
+        from evergrad.arena.clock import retime
 
         say = _saying(Console())
         with listening() as stop:
-            done = commands.retime(out / results.FILE, stop, say)
+            done = retime(out / results.FILE, stop, say)
         say(f"page: {commands.report([out / results.FILE], out)}")
     leave_by_signal(None if done else stop.signal)

@@ -17,8 +17,9 @@ import evergrad as eg
 from evergrad._registry import ESTIMATORS
 from evergrad._tasks.repeat import Repeat
 from evergrad.arena import results
+from evergrad.arena.budgets import BUDGETS, wanted
 from evergrad.arena.challenges import BALANCE, CHALLENGES, scored
-from evergrad.arena.commands import BUDGETS, estimator_of, wanted
+from evergrad.arena.clock import estimator_of
 from evergrad.arena.entrants import HORIZONS, entrants
 from evergrad.arena.trial import DONE, LAST, Stand, Terms
 from tests.cli.test_cli_runs import refused
