@@ -40,7 +40,8 @@ def _times(group: list[results.Row], rounds: int, steps: int) -> list[float]:
     found: list[list[float]] = [[] for _ in group]
     for turn in range(rounds + 1):
         for at, stand in enumerate(stands):
-            *states[at], _, spent = stand.advance(*states[at], steps)
+            state, position, _, spent = stand.advance(*states[at], steps)
+            states[at] = state, position
             if turn:  # the first time it is compiled
                 found[at].append(1000 * spent / steps)
     return [round(statistics.median(each), 4) for each in found]
