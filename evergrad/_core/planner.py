@@ -107,7 +107,12 @@ def plan(
 
 def multiply_adds(estimator: Estimator, cell: Cell) -> int:
     """Of one stream and step, beyond the forward pass."""
-    return round((_influence_cost(estimator, cell) + estimator.past.cost(cell)).multiply_adds)
+    return round(counted(estimator, cell).multiply_adds)
+
+
+def counted(estimator: Estimator, cell: Cell) -> Cost:
+    """Of one stream and step, beyond the forward pass, in full."""
+    return _influence_cost(estimator, cell) + estimator.past.cost(cell)
 
 
 def _influence_cost(estimator: Estimator, cell: Cell) -> Cost:

@@ -17,7 +17,7 @@ from evergrad._core.checks import DivergedError, refuse_unless
 from evergrad._core.not_none import not_none
 from evergrad._core.placing import here, shardings
 from evergrad._core.sources import spread_axes
-from evergrad._training import divergence, standstill
+from evergrad._training import divergence, probing, standstill
 from evergrad._training.build import Job
 from evergrad._training.checkpoint import Checkpoints
 from evergrad._training.display import Display, memory_mib
@@ -206,7 +206,7 @@ class Loop:
         if figures["loss"] is not None and figures["loss"] > task.explosive:
             raise DivergedError(f"the loss exploded to {figures['loss']:.3g} {task.unit}", now.state, None)
         norm = divergence.influence_norm(now.state)
-        row = {"step": now.step, **figures, **self._validated()}
+        row = {"step": now.step, **figures, **self._validated(), **self._probed()}
         bad = [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
         if bad:
             raise DivergedError(f"{bad[0]} became {row[bad[0]]}", now.state, None)
@@ -238,10 +238,24 @@ class Loop:
         every = settings.valid_every
         if every is None:
             return {}
-        if last is None or step == settings.steps or step // every > (step - settings.report) // every:
+        if last is None or step == settings.steps or self._is_multiple(every):
             model = self.progress.state.model
             return self.job.task.validate(model if self.job.mesh is None else here(model))
         return {name: last[name] for name in last if name.startswith("valid_")}
+
+    def _probed(self):
+        """Fresh figures at the first report and at every multiple of `probe`, as long as there are steps to look at."""
+        now, every, last = self.progress, self.job.settings.probe, self.metrics.last
+        if every is None:
+            return {}
+        if (last is None or self._is_multiple(every)) and probing.has_room(self.job, now.step):
+            return probing.probed(self.job, now.state.model, now.position, now.step)
+        return {name: last[name] for name in probing.NAMES} if last else dict.fromkeys(probing.NAMES)
+
+    def _is_multiple(self, every):
+        """Whether this is the first report at or after one."""
+        step = self.progress.step
+        return step // every > (step - self.job.settings.report) // every
 
     def _checkpoint_due(self):
         settings, step = self.job.settings, self.progress.step

@@ -18,7 +18,7 @@ from evergrad._core.checks import refuse_unless, require_key, whole_number
 from evergrad._core.linearize import flat_step, initial_state, unflatten
 from evergrad._core.model import check_sequence, encode, stream_losses
 from evergrad._core.parameters import parted
-from evergrad.lab.probes import direction
+from evergrad._core.probes import direction
 from evergrad.lab.reached import Reach, cost_of
 
 

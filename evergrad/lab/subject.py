@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 
 from evergrad._core import room
@@ -16,6 +15,7 @@ from evergrad._estimators import Estimator
 from evergrad._registry import ESTIMATORS, PARAMETERS
 from evergrad._training.build import make_model, set_precision
 from evergrad._training.folder import open_run
+from evergrad._training.probing import emitted
 from evergrad._training.run import load
 from evergrad._training.settings import Settings
 from evergrad._training.tasks import make_task
@@ -70,17 +70,12 @@ def _streams(settings, model, *, length, steps, batch, seed):
 
     def streams():
         position = task.start(model, batch=batch, key=jax.random.key(seed + 1000))
-        return _emitted(task.source, position, steps)
+        return emitted(task.source, position, steps)
 
     room.require(
         room.bytes_of(streams), f"a stretch of {steps:,} steps of {batch:,} streams", "lower --steps or --batch"
     )
     return streams()
-
-
-@eqx.filter_jit
-def _emitted(source, position, steps):
-    return jax.lax.scan(lambda position, _: source.emit(position)[::-1], position, length=steps)[1]
 
 
 def parse_estimator(text: str) -> Estimator:

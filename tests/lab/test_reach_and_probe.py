@@ -146,7 +146,7 @@ def test_all_basis_directions_give_the_gradient(monkeypatch):
     xs, ys, resets = make_data(6)
     exact = np.asarray(eg.gradients(model, eg.RTRL(), xs, ys, resets, key=KEY)[1].cell.weight)
     size = model.cell.weight.size
-    module = __import__("evergrad.lab.probes", fromlist=["direction"])
+    module = __import__("evergrad._core.probes", fromlist=["direction"])
     unit = lambda cell, i: eqx.tree_at(  # noqa: E731
         lambda c: c.weight, eg.parameters(cell), jnp.zeros(size).at[i].set(1.0).reshape(cell.weight.shape)
     )
