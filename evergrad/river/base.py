@@ -15,7 +15,7 @@ from evergrad._core.checks import InputError, refuse_unless, whole_number
 from evergrad._core.not_none import not_none
 from evergrad.river import history, reporting, saving, whole
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
-from evergrad.river.pending import Sample
+from evergrad.river.pending import KEPT, Sample
 from evergrad.river.session import Session
 from evergrad.river.slots import Slots
 
@@ -227,7 +227,16 @@ class StreamLearner(abc.ABC):
             self._session = Session(settings, rates, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
             self._session.grow(slots=slots, classes=classes)
+        if classes:
+            self._session.mark(tuple(self._slots.categories.get(history.LAST_CLASS, {}).values()))
         return slots
+
+
+def waiting_of(delay: int) -> int:
+    """How many samples wait for a target that is known `delay` samples late: none if it is known before the next one."""
+    whole_number(delay, 0, f"run(delay={delay})", "delay", "how many samples late a target is known")
+    refuse_unless(delay <= KEPT, f"run(delay={delay}): no more than {KEPT} samples can wait for their targets.")
+    return max(int(delay) - 1, 0)
 
 
 def power_of_two(number: int) -> int:

@@ -100,17 +100,21 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         columns = arrays.row_columns(X)
         return arrays.like(X, self._predict_rows(columns, len(X)))
 
-    def partial_fit(self, X: Any, y: Any) -> "OnlineRNNRegressor":
+    def partial_fit(self, X: Any, y: Any, delay: int = 0) -> "OnlineRNNRegressor":
         """Learns a whole series, [T, d] (or [T, lanes, d]), in one compiled loop, as if sample by sample."""
-        self.run(X, y)
+        self.run(X, y, delay)
         return self
 
     @whole.changes
-    def run(self, X: Any, y: Any) -> np.ndarray:
-        """`partial_fit`, and the predictions made before learning from each target: progressive validation."""
+    def run(self, X: Any, y: Any, delay: int = 0) -> np.ndarray:
+        """`partial_fit`, and the predictions made before learning from each target: progressive validation.
+
+        Row i of y is row i's target. With a `delay` of k it is known k samples later, just before that one is predicted (so 0
+        and 1 are the same); the last ones are learned at the end.
+        """
         y = check_numbers(y)
         columns = arrays.series_columns(X, self._lanes)
-        return self._run(columns, y.reshape(len(y), y[:1].size)).reshape(y.shape)
+        return self._run(columns, y.reshape(len(y), y[:1].size), delay).reshape(y.shape)
 
     @whole.reads
     def predict(self, X: Any) -> np.ndarray:
