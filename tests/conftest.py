@@ -18,6 +18,7 @@ with install_import_hook("evergrad", "beartype.beartype"):
 # these run long enough, or look at what was compiled; compiling is most of the time that all others take
 OPTIMISED = {"test_copy.py", "test_noise.py", "test_costs.py", "test_bench.py", "test_plan.py", "test_streams_bench.py"}
 
+os.environ["EVERGRAD_COMPILED"] = "0"  # nothing of a test is left in the user's cache
 CACHE = "EVERGRAD_TEST_CACHE"  # a folder where the processes that tests start find each other's compiled programs
 
 

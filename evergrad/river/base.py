@@ -39,12 +39,11 @@ class StreamLearner(abc.ABC):
     layers: int
     lanes: int
     restart: bool
-    _rate = 1e-3  # of learning, unless another is given
 
     def __init__(
         self,
-        units: int = 32,
-        cell: str = "lstm",
+        units: int = 48,
+        cell: str = "elstm",
         estimator: eg.Estimator | None = None,
         optimiser: str = "adam",
         learning_rate: float | None = None,
@@ -62,9 +61,9 @@ class StreamLearner(abc.ABC):
             refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
         refuse_unless(
             estimator is None or isinstance(estimator, eg.Estimator),
-            f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for it.",
+            f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for the usual one.",
         )
-        for given, what in ((self._rate if learning_rate is None else learning_rate, "learning_rate"), (clip, "clip")):
+        for given, what in ((1.0 if learning_rate is None else learning_rate, "learning_rate"), (clip, "clip")):
             refuse_unless(
                 isinstance(given, numbers.Real) and bool(0 < given < np.inf),
                 f"{name}({what}={given}) must be a number above 0.",
@@ -92,6 +91,10 @@ class StreamLearner(abc.ABC):
     @abc.abstractmethod
     def _begin(self) -> None:
         """What else there is at the start."""
+
+    @abc.abstractmethod
+    def _usual_rate(self, exact: bool) -> float:
+        """Of learning, unless another is given: with an exact gradient, and with a noisy one."""
 
     @abc.abstractmethod
     def _classes(self) -> int:
@@ -219,9 +222,11 @@ class StreamLearner(abc.ABC):
         slots, classes = power_of_two(max(4, len(self._slots), self._room[0])), self._classes()
         if self._session is None:
             seed = int(cast(int, np.random.SeedSequence().entropy) % 2**31) if self.seed is None else int(self.seed)
-            usual = eg.RTRL() if issubclass(CELLS[self.cell], eg.UnitCell) else eg.OK(rank=4, window=16)
+            exact = issubclass(CELLS[self.cell], eg.UnitCell)
+            usual = eg.RTRL() if exact else eg.OK(rank=4, window=16)
             estimator = usual if self.estimator is None else self.estimator
-            rates = float(self._rate if self.learning_rate is None else self.learning_rate), float(self.clip)
+            rate = self._usual_rate(exact) if self.learning_rate is None else self.learning_rate
+            rates = float(rate), float(self.clip)
             sizes: dict[str, Any] = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
             settings = Settings(self.cell, int(self.units), estimator, self.optimiser, **sizes)
             self._session = Session(settings, rates, seed)

@@ -30,6 +30,9 @@ class ChangeLearner(StreamLearner):
         self._slots = self._slots.with_room(dict.fromkeys((history.LAST, *history.CHANGE), math.nan))
         self._known = None
 
+    def _usual_rate(self, exact: bool) -> float:
+        return 2e-3 if exact else 1e-3
+
     def _classes(self) -> int:
         return 0
 

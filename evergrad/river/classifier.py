@@ -30,9 +30,10 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     units
         Size of the hidden state.
     cell
-        "lstm", "gru", "rnn" or "rhn".
+        "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
+        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky".
     estimator
-        Of the gradient, such as `eg.RTRL()`; None is `eg.OK(rank=4, window=16)`.
+        Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
     optimiser
         "adam", "sgd" or "rmsprop".
     learning_rate
@@ -50,11 +51,12 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
     """
 
-    _rate = 1e-2
-
     def _begin(self) -> None:
         self._labels: list[Label] = []  # their places are the ids of the classes
         self._last: np.ndarray | None = None  # [B] the id of the last class known, −1 for none
+
+    def _usual_rate(self, exact: bool) -> float:
+        return 1e-2
 
     def _classes(self) -> int:
         return power_of_two(max(2, len(self._labels), self._room[1]))

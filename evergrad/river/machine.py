@@ -18,7 +18,7 @@ from evergrad._cells.base import output_of, outputs_of
 from evergrad._core import driver
 from evergrad._core.linearize import flat_step, unflatten
 from evergrad._core.sources import Data, Sequence
-from evergrad.river import forks, label, late, number, scaler
+from evergrad.river import compiled, forks, label, late, number, scaler
 
 CELLS = {name: entry.load() for name, entry in registry.CELLS.items()}
 SMALL = 1024  # entries
@@ -309,6 +309,7 @@ def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
 def machine(settings: Settings) -> Machine:
     """Learners with equal settings, clones for instance, share what was compiled."""
     forks.check()
+    compiled.keep()
     with _MAKING:  # or else two threads would make two of one
         return _machine(settings)
 

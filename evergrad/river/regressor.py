@@ -25,13 +25,14 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
     units
         Size of the hidden state.
     cell
-        "lstm", "gru", "rnn" or "rhn".
+        "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
+        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky".
     estimator
-        Of the gradient, such as `eg.RTRL()`; None is `eg.OK(rank=4, window=16)`.
+        Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
     optimiser
         "adam", "sgd" or "rmsprop".
     learning_rate
-        Of the optimiser. Everything is standardised, so that the default serves most streams. None is 1e-3.
+        Of the optimiser. Everything is standardised, so that the default serves most streams. None is 2e-3 with an exact gradient, else 1e-3.
     clip
         Largest norm of the recurrent gradient.
     seed
