@@ -85,7 +85,7 @@ class Student:
             self.model.learn_one(x, y)
         elif late > 0:
             self.later.setdefault(t + late, []).append((x, y))
-        self.last = y if late == 0 and not wild else self.last
+        self.last = y if late == 0 else self.last
 
     def _judge(self, said, y):
         if isinstance(y, str):

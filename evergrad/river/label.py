@@ -131,7 +131,9 @@ def teach(
     return y, jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, part), jnp.zeros(())
 
 
-def judged(judge: Judge, told: Float[Array, "e c"], y: Int[Array, ""], weight: Array, unit: Array) -> Judge:
+def judged(
+    judge: Judge, told: Float[Array, "e c"], y: Int[Array, ""], weight: Array, unit: Array, late: Array
+) -> Judge:
     count = judge.count + 1
     rate = jnp.maximum(1 / count, 1 - MEMORY)
     everybody = jnp.concatenate([told, conclude(judge, told)[None]])

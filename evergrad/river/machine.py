@@ -78,6 +78,8 @@ class Machine:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.head: Any = label if settings.classes else number
+        self.teach = jax.vmap(self.head.teach, (0, 0, 0, 0, None))
+        self.judged = jax.vmap(self.head.judged, (0, 0, 0, 0, 0, None))
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
         self.is_key = [jnp.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
@@ -148,8 +150,8 @@ class Machine:
         `full` says whether the window is: known to the caller, it need not be a condition, past which all is copied.
         """
         inside = self.inside(leaves)
-        wanted, part, unit = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(inside.head.part, z, target, weight, waiting)
-        judge = jax.vmap(self.head.judged)(inside.head.judge, told, target, weight, unit)
+        wanted, part, unit = self.teach(inside.head.part, z, target, weight, waiting)
+        judge = self.judged(inside.head.judge, told, target, weight, unit, waiting)
         if self.settings.estimator.past.stride == 1:
             data = Data(z, wanted, jnp.zeros(weight.shape, bool), weight)
             update = self._learner(inside.state.model, rates)._update
@@ -162,7 +164,7 @@ class Machine:
         """The state after the linear part has learned once more from samples that were learned from: time stands still."""
         inside = self.inside(leaves)
         none = jnp.zeros((), z.dtype)
-        _, part, _ = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(inside.head.part, z, target, weight, none)
+        _, part, _ = self.teach(inside.head.part, z, target, weight, none)
         return self.leaves(Inside(inside.scaler, type(cast(Any, inside.head))(part, inside.head.judge), inside.state))
 
     def _mark(self, leaves, given):
@@ -182,14 +184,14 @@ class Machine:
             (scale, part), (raw, target, weight) = front, sample
             z = scaler.standardise(scale, raw)
             said = jax.vmap(self.head.say)(part, z)
-            wanted, part, unit = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(part, z, target, weight, none)
+            wanted, part, unit = self.teach(part, z, target, weight, none)
             return (scaler.update(scale, raw), part), (z, wanted, said, unit)
 
         def judge(judge, sample):
             said, out, target, weight, unit = sample
             told = jax.vmap(self.head.tell)(said, out)
             concluded = jax.vmap(self.head.conclude)(judge, told)
-            return jax.vmap(self.head.judged)(judge, told, target, weight, unit), concluded
+            return self.judged(judge, told, target, weight, unit, none), concluded
 
         front = inside.scaler, inside.head.part
         (scale, part), (z, wanted, said, unit) = jax.lax.scan(teach, front, (raws, targets, weights))
@@ -212,7 +214,7 @@ class Machine:
 
         def teach(front, s, said):
             (scale, part), (target, weight, left) = front, (a[s] for a in data)
-            wanted, part, unit = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(part, said[0], target, weight, left)
+            wanted, part, unit = self.teach(part, said[0], target, weight, left)
             return (scaler.update(scale, raws[s]), part), (wanted, unit)
 
         front = inside.scaler, inside.head.part
@@ -224,7 +226,7 @@ class Machine:
             return jax.vmap(self.head.conclude)(judge, told[t])
 
         def judge(judge, s, _):
-            return jax.vmap(self.head.judged)(judge, told[s], targets[s], weights[s], unit[s]), ()
+            return self.judged(judge, told[s], targets[s], weights[s], unit[s], data[2][s]), ()
 
         judged, concluded, _ = late.ahead(conclude, judge, inside.head.judge, waiting, room)
         return self.leaves(Inside(scale, type(cast(Any, inside.head))(part, judged), state)), concluded
