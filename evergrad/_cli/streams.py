@@ -50,6 +50,25 @@ def delays(
         raise typer.Exit(1)
 
 
+@app.command()
+def seasons(
+    data: Annotated[Path, typer.Option(help="Folder with ett/.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+    rows: Annotated[int, typer.Option(min=400, max=4000, help="Of the series.")] = 4000,
+) -> None:
+    """Forecasts of ETTh1 a day ahead beside the seasonal naive one, Holt–Winters and SNARIMAX."""
+    with explained():
+        import rich
+
+        from evergrad.bench.streams import seasons as daily
+
+        found = []
+        for row in daily.rows(data, seeds, rows):
+            rich.print(f"{row.model}, seed {row.seed}: {row.all_steps:.4f}, 24 ahead {row.last_step:.4f}")
+            found.append(row)
+        rich.print(daily.table(found))
+
+
 def _delays(data, only, at, seeds, out):
     import rich
 

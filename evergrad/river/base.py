@@ -30,7 +30,7 @@ class StreamLearner(abc.ABC):
     """
 
     units: int
-    cell: str
+    cell: str | None
     estimator: eg.Estimator | None
     optimiser: str
     learning_rate: float | None
@@ -43,7 +43,7 @@ class StreamLearner(abc.ABC):
     def __init__(
         self,
         units: int = 48,
-        cell: str = "elstm",
+        cell: str | None = None,
         estimator: eg.Estimator | None = None,
         optimiser: str = "adam",
         learning_rate: float | None = None,
@@ -58,7 +58,9 @@ class StreamLearner(abc.ABC):
         whole_number(layers, 1, f"{name}(layers={layers})", "layers", "the cells on top of each other")
         whole_number(lanes, 1, f"{name}(lanes={lanes})", "lanes", "the parallel streams")
         for given, known, what in ((cell, CELLS, "cell"), (optimiser, OPTIMISERS, "optimiser")):
-            refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
+            refuse_unless(
+                given is None or given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.'
+            )
         refuse_unless(
             estimator is None or isinstance(estimator, eg.Estimator),
             f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for the usual one.",
@@ -99,6 +101,11 @@ class StreamLearner(abc.ABC):
     @abc.abstractmethod
     def _classes(self) -> int:
         """Room for classes, 0 for a regression."""
+
+    @property
+    def _usual_cell(self) -> str:
+        """One with a cheap exact gradient; for an estimator of somebody's choice one that all of them can do with."""
+        return "elstm" if self.estimator is None else "lstm"
 
     @property
     def _lanes(self) -> int | None:
@@ -222,13 +229,14 @@ class StreamLearner(abc.ABC):
         slots, classes = power_of_two(max(4, len(self._slots), self._room[0])), self._classes()
         if self._session is None:
             seed = int(cast(int, np.random.SeedSequence().entropy) % 2**31) if self.seed is None else int(self.seed)
-            exact = issubclass(CELLS[self.cell], eg.UnitCell)
+            cell = self._usual_cell if self.cell is None else self.cell
+            exact = issubclass(CELLS[cell], eg.UnitCell)
             usual = eg.RTRL() if exact else eg.OK(rank=4, window=16)
             estimator = usual if self.estimator is None else self.estimator
             rate = self._usual_rate(exact) if self.learning_rate is None else self.learning_rate
             rates = float(rate), float(self.clip)
             sizes: dict[str, Any] = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
-            settings = Settings(self.cell, int(self.units), estimator, self.optimiser, **sizes)
+            settings = Settings(cell, int(self.units), estimator, self.optimiser, **sizes)
             self._session = Session(settings, rates, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
             self._session.grow(slots=slots, classes=classes)

@@ -29,7 +29,8 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
         Size of the hidden state.
     cell
         "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
-        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky".
+        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky". None is "elstm", or "lstm" if an estimator
+        is given.
     estimator
         Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
     optimiser
@@ -59,7 +60,7 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
     def __init__(
         self,
         units: int = 48,
-        cell: str = "elstm",
+        cell: str | None = None,
         estimator: eg.Estimator | None = None,
         optimiser: str = "adam",
         learning_rate: float | None = None,
