@@ -57,10 +57,11 @@ class StreamLearner(abc.ABC):
         whole_number(units, 1, f"{name}(units={units})", "units", "the size of the hidden state")
         whole_number(layers, 1, f"{name}(layers={layers})", "layers", "the cells on top of each other")
         whole_number(lanes, 1, f"{name}(lanes={lanes})", "lanes", "the parallel streams")
-        for given, known, what in ((cell, CELLS, "cell"), (optimiser, OPTIMISERS, "optimiser")):
-            refuse_unless(
-                given is None or given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.'
-            )
+        for given, known, what in (
+            ("lstm" if cell is None else cell, CELLS, "cell"),
+            (optimiser, OPTIMISERS, "optimiser"),
+        ):
+            refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
         refuse_unless(
             estimator is None or isinstance(estimator, eg.Estimator),
             f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for the usual one.",
