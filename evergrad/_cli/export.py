@@ -23,7 +23,7 @@ def export(
         Path | None, typer.Option(help="File to write; by default model.FORMAT in the run's folder.")
     ] = None,
 ) -> None:
-    """Write the trained RNN, LSTM or GRU of a run, with its readout, for ONNX or PyTorch.
+    """Write the trained RNN, LSTM or GRU of a run, with its readout, for ONNX or PyTorch; an RHN for ONNX.
 
     Example: evergrad export runs/text --format safetensors
     """

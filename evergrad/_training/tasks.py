@@ -37,6 +37,7 @@ class Task(abc.ABC):
     """Made from settings; refuses data that cannot be used. `fingerprints` has the hash of every text or file."""
 
     source: Source
+    position: Any = None  # where an opened run was in it
     inputs: int
     fingerprints: dict[str, str]
     symbols: str | None = None

@@ -21,6 +21,7 @@ from evergrad.export.layout import (
     readout_from,
     stacked,
 )
+from evergrad.export.onnx_highway import highway_nodes, is_highway
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
 # nodes that change no number, and those that pass on some of them
@@ -32,10 +33,11 @@ OPSET, IR = 17, 8  # what onnxruntime of 2022 and later reads
 def export_onnx(model: eg.Model, path: str | Path) -> Path:
     """Inputs x [T, B, inputs] and the state h (and c) [1, B, n]; outputs y [T, B, outputs] and the state after it.
 
-    A stack has a state for every layer: h_l0, h_l1, … The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
+    A stack has a state for every layer: h_l0, h_l1, … An RHN, which ONNX has no node for, is written with basic operators inside
+    a Scan. The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
     """
     onnx = _onnx()
-    layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
+    layers, path, helper = layers_of(model.cell, is_highway), Path(path), onnx.helper
     check_weights(model)
 
     def tensor(name, a):
@@ -80,6 +82,8 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
 
 def _layer_nodes(helper: Any, layer: eg.Cell, seen: str, last: str) -> tuple[list, list[str], Layout, str]:
     """Of one layer: its nodes, the names of its states, its weights, and the name of what it gives."""
+    if is_highway(layer):
+        return highway_nodes(helper, layer, seen, last)
     kind = kind_of(layer)
     states = [f"{s}{last}" for s in (("h", "c") if kind == "LSTM" else ("h",))]
     settings = {"linear_before_reset": 1} if kind == "GRU" else {}

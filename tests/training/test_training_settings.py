@@ -7,7 +7,7 @@ import pytest
 import evergrad as eg
 from evergrad._training.build import make_job
 from evergrad._training.resolve import resolve
-from evergrad._training.settings import Settings, fields
+from evergrad._training.settings import Settings, fields, text
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
 
@@ -81,6 +81,6 @@ def test_every_optimiser_makes_a_state(optimiser):
 def test_every_option_has_help_and_a_kind():
     for field in dataclasses.fields(Settings):
         if field.name != "task":
-            assert field.metadata["help"].endswith(".")
+            assert text(field, task).endswith(".")
             assert field.metadata["kind"] in (int, float, str, bool)
     assert {"length", "threshold", "jitter"} <= {*fields("copy")}
