@@ -1,11 +1,13 @@
 """A hostile configuration: strict dtypes, no silent broadcasting, shapes checked at run time."""
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
@@ -29,6 +31,32 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ[CACHE], ignore_errors=True)
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch):
+    """As usual, but that what was compiled is forgotten when something of the inside is replaced, and when it is put back: equal
+    learners share programs, and one that was compiled with the replacement must not serve another test, or the other way round."""
+    plain, replaced = monkeypatch.setattr, []
+
+    def setattr_(target, name, *rest, **how):
+        plain(target, name, *rest, **how)
+        if _INSIDE.match(target if isinstance(target, str) else _home(target)):
+            replaced.append(target)
+            jax.clear_caches()
+
+    monkeypatch.setattr = setattr_
+    yield monkeypatch
+    if replaced:
+        monkeypatch.undo()
+        jax.clear_caches()
+
+
+_INSIDE = re.compile(r"evergrad\._(core|estimators|pasts|cells|native)\b")
+
+
+def _home(target):
+    return getattr(target, "__module__", None) or getattr(target, "__name__", "")
 
 
 def pytest_runtest_setup(item):

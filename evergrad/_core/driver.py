@@ -67,7 +67,7 @@ def start(
         track=begun(estimator, model, batch, mesh),
         keys=jax.random.key_data(keys) if typed else keys,
         time=jnp.zeros((), jnp.uint32),
-        generator=str(jax.random.key_impl(keys)) if typed else jax.config.jax_default_prng_impl,
+        generator=str(jax.random.key_impl(keys)) if typed else str(jax.random.key_impl(jax.random.key(0))),
     )
     return state if mesh is None else place(state, axes(state, estimator, mesh), mesh)
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from evergrad._core.checks import DivergedError, InputError, refuse_unless, whole_number
+from evergrad._core.not_none import not_none
 from evergrad._core.sources import Data, Sequence, Source
 
 _CALL = 2.0  # seconds that a call should take: so long a signal may have to wait
@@ -185,13 +186,13 @@ def _begun(learner: Any, source: Any, position: Any, steps: int, batch: int, key
             steps <= there, f"Learner.fit(steps={steps}): there are {there} steps in the data: ask for fewer."
         )
     if position is None:
-        start: Any = getattr(source, "start", None)
+        start: Callable[..., Any] | None = getattr(source, "start", None)
         refuse_unless(
             start is not None and key is not None,
             f"Learner.fit({type(source).__name__}) must know where to begin: pass position=..., or key=jax.random.key(0) for a "
             "source that has a `start`.",
         )
-        position = start(batch=batch, key=key)
+        position = not_none(start)(batch=batch, key=key)
     return source, position
 
 

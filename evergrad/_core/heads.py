@@ -1,7 +1,7 @@
 """Readouts of any form: a module, a loss and a prediction of your own; a mean with its variance."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import equinox as eqx
 import jax
@@ -51,11 +51,11 @@ class Head(Readout):
 
     @property
     def weight(self) -> Array:
-        raise InputError(
-            "an eg.Head has no one matrix of weights: exporting it, and Learner(feedback=...), need eg.Softmax or eg.Linear."
-        )
+        return _no_matrix()
 
-    bias = weight
+    @property
+    def bias(self) -> Array:
+        return _no_matrix()
 
     def __call__(self, h: Float[Array, " n"]) -> Any:
         if isinstance(self.module, dict):
@@ -88,6 +88,12 @@ class Head(Readout):
             if jnp.issubdtype(leaf.dtype, jnp.inexact) and not is_traced(leaf, weights):
                 there = np.ones(lead, bool) if weights is None else np.asarray(weights) != 0
                 check_finite(np.where(there.reshape(lead + (1,) * (leaf.ndim - len(lead))), leaf, 0), name)
+
+
+def _no_matrix() -> NoReturn:
+    raise InputError(
+        "an eg.Head has no one matrix of weights: exporting it, and Learner(feedback=...), need eg.Softmax or eg.Linear."
+    )
 
 
 def _check_callable(given: Any, name: str, example: str) -> None:

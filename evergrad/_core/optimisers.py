@@ -1,6 +1,6 @@
 """Optimisers of Optax as a learner can use them."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ def usable(optimiser: Any, model: Any) -> optax.GradientTransformation:
         if error is None:
             return optimiser
         two = _Two(optimiser)
-        looking = optax.GradientTransformation(two.init, two.update)
+        looking = optax.GradientTransformation(two.init, cast(Any, two.update))
         if _tried(looking, weights) is None:
             return looking
     raise InputError(
@@ -41,13 +41,17 @@ def _tried(optimiser: Any, weights: Any) -> Exception | None:
 
     def update(weights):
         state = optimiser.init(weights)
-        return eqx.filter(optimiser.update(weights, state, weights), eqx.is_array)
+        return state, optimiser.update(weights, state, weights)[1]
 
     try:
-        eqx.filter_eval_shape(update, weights)
+        before, after = (_shapes(each) for each in eqx.filter_eval_shape(update, weights))
     except Exception as error:  # other people's code
         return error
-    return None
+    return None if before == after else TypeError("an update changes the form of its state")
+
+
+def _shapes(tree: Any) -> list[Any]:
+    return [(a.shape, a.dtype) for a in jax.tree.leaves(tree) if isinstance(a, jax.ShapeDtypeStruct)]
 
 
 class _Looking(NamedTuple):

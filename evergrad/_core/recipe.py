@@ -38,7 +38,7 @@ class Recipe(eqx.Module):
             first,
             steps,
             keep=lambda out: out,
-            consume=self._update,
+            consume=self.update,
             feedback=self.feedback,
         )
         return *forward_only((state, out)), all_finite(state.model)
@@ -57,7 +57,7 @@ class Recipe(eqx.Module):
             room,
             limit=steps,
             keep=keep,
-            consume=self._update,
+            consume=self.update,
             feedback=self.feedback,
         )
         return state, position, losses, all_finite(state.model)
@@ -85,7 +85,8 @@ class Recipe(eqx.Module):
         axes = placing.everywhere(self), source_axes, -1, state_axes, position_axes
         return placing.spread(part, mesh, given, axes, (state_axes, position_axes, -1, -1))
 
-    def _update(self, state, results, t, gradient, steps):
+    def update(self, state: State, results: Any, t: Any, gradient: Any, steps: int) -> tuple[State, Any]:
+        """What the driver's `consume` does: the mean gradient of so many steps, clipped, to the optimiser."""
         mean = jax.tree.map(lambda a: a / steps, gradient)
         optimiser = self.optimiser.value
         model, moved = clip_and_update(state.model, optimiser, state.optimiser, mean, clip=self.clip)

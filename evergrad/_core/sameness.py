@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from evergrad._core.checks import is_traced
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type, np.dtype)
 _LARGEST = 1 << 20  # bytes of an array that is compared by what is in it
 
@@ -60,11 +62,7 @@ def _made_of(value: Any, around: tuple[int, ...]) -> Any:
         return type(value), *(_made_of(each, around) for each in value)
     if isinstance(value, dict):
         return type(value), *((_made_of(k, around), _made_of(v, around)) for k, v in value.items())
-    if (
-        isinstance(value, np.ndarray | jax.Array)
-        and value.nbytes <= _LARGEST
-        and not isinstance(value, jax.core.Tracer)
-    ):
+    if isinstance(value, np.ndarray | jax.Array) and not is_traced(value) and value.nbytes <= _LARGEST:
         return "array", str(value.dtype), value.shape, np.asarray(value).tobytes()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]

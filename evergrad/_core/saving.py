@@ -121,7 +121,8 @@ def _archive(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bytes:
     document = json.dumps(with_checksum(about | {"arrays": listed})).encode()
     raw = {str(i): np.frombuffer(a.tobytes(), np.uint8) for i, a in enumerate(arrays.values())}
     file = io.BytesIO()
-    np.savez(file, **{_ABOUT: np.frombuffer(document, np.uint8)}, **raw)
+    contents: Any = {_ABOUT: np.frombuffer(document, np.uint8)} | raw
+    np.savez(file, **contents)
     return file.getvalue()
 
 

@@ -42,7 +42,7 @@ def _number(helper: Any, name: str, *shape: Any) -> Any:
 def _weights(cell: Any, last: str) -> Layout:
     """Of every transition: the rows for x (the first has them), for h, and the biases, each with candidate and carry gate."""
     levels = cell.weights if isinstance(cell, DeepRHN) else (cell.effective_weight,)
-    made: Layout = {f"one{last}": np.float32([1.0]), f"two{last}": np.float32([2.0])}
+    made: Layout = {f"one{last}": np.array([1.0], np.float32), f"two{last}": np.array([2.0], np.float32)}
     for level, weight in enumerate(levels):
         weight = np.asarray(weight, np.float32)
         inputs = cell.inputs if level == 0 else 0

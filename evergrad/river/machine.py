@@ -153,7 +153,7 @@ class Machine:
         judge = jax.vmap(self.head.judged)(inside.head.judge, told, target, weight, unit)
         if self.settings.estimator.past.stride == 1:
             data = Data(z, wanted, jnp.zeros(weight.shape, bool), weight)
-            update = self._learner(inside.state.model, rates)._update
+            update = self._learner(inside.state.model, rates)._recipe.update
             state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
         else:
             state, _ = self._drive(inside.state, rates, 1, z[None], wanted[None], weight[None])
@@ -203,7 +203,7 @@ class Machine:
             len(xs),
             limit=steps,
             keep=lambda out: out.predictions,
-            consume=self._learner(state.model, rates)._update,
+            consume=self._learner(state.model, rates)._recipe.update,
         )
         return state, out
 

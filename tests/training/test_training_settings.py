@@ -81,6 +81,6 @@ def test_every_optimiser_makes_a_state(optimiser):
 def test_every_option_has_help_and_a_kind():
     for field in dataclasses.fields(Settings):
         if field.name != "task":
-            assert text(field, task).endswith(".")
+            assert all(text(field, task).endswith(".") for task in field.metadata["tasks"])
             assert field.metadata["kind"] in (int, float, str, bool)
     assert {"length", "threshold", "jitter"} <= {*fields("copy")}
