@@ -60,6 +60,7 @@ class Display:
         """After every call of the compiled loop."""
         parts = [] if loss is None else [f"loss {loss:.4g} {self._unit}"]
         parts += [] if row is None else [self._task.headline(row)]
+        parts = [part for part in parts if part]
         self._step, self._rate, self._figures, self._compiled = step, rate, " · ".join(parts), True
 
     def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:
@@ -69,7 +70,7 @@ class Display:
         speeds = f"{rate:,.0f} steps/s" if rate else "", left, f"{speed['memory_mib']:,.0f} MiB"
         loss = self._loss(row["loss"], "" if width else f" {self._unit}")
         parts = [f"step {row['step']:,}/{self._steps:,}", loss, self._task.headline(row), *speeds]
-        self.say("  ".join(part for part in fitting(parts, width, [5, 2, 1, 4, 3]) if part))
+        self.say("  ".join(fitting(parts, width, [5, 2, 1, 4, 3])))
 
     def _loss(self, loss: float | None, unit: str) -> str:
         return f"loss {'–' if loss is None else f'{loss:.4f}'}{unit}"
@@ -88,7 +89,7 @@ class Display:
 
     def in_words(self, row: dict[str, Any]) -> str:
         """Loss and figure of a report."""
-        return f"{self._loss(row['loss'], f' {self._unit}')}  {self._task.headline(row)}"
+        return f"{self._loss(row['loss'], f' {self._unit}')}  {self._task.headline(row)}".rstrip()
 
     def stop(self) -> None:
         if self._live is not None and self._live.is_started:
@@ -118,13 +119,13 @@ class Display:
 
 def fitting(parts: list[str], width: int | None, order: list[int], gap: int = 2) -> list[str]:
     """The parts that have room beside each other. In this order they are cut where a good piece remains, or else left out."""
-    kept = dict(enumerate(parts))
+    kept = {place: part for place, part in enumerate(parts) if part}
     for place in order:
         over = 0 if width is None else sum(map(len, kept.values())) + gap * (len(kept) - 1) - width
         if over > 0 and place in kept:
             rest = len(kept[place]) - over - 1
             kept[place] = f"{kept[place][:rest]}…" if rest >= _PIECE else ""
-            kept = {name: part for name, part in kept.items() if part}
+            kept = {place: part for place, part in kept.items() if part}
     return list(kept.values())
 
 

@@ -145,9 +145,9 @@ class Loop:
         now.loss_steps += len(losses)
         self._suspect = task.scale * total / len(losses) > task.explosive
         loss = task.figures(now.position, now.loss_sum / now.loss_steps, now.loss_steps)["loss"]
-        self.display.moved(now.step, pace.steps_per_second, loss, self.metrics.last)
         if now.step % settings.report == 0 or now.step == settings.steps:
             self._report()
+        self.display.moved(now.step, pace.steps_per_second, loss, self.metrics.last)
         if self.team.from_first(self._checkpoint_due()) and not self._suspect:
             self._save()
 
@@ -164,7 +164,7 @@ class Loop:
         row |= {"influence_norm": norm, "influence_resets": now.influence_resets}
         speed, last = self._speed(), self.metrics.last
         self.metrics.report(row, speed)
-        self.display.report(not_none(self.metrics.last), speed)
+        self.display.report(row, speed)
         if standstill.is_due(now.step, last["step"] if last else 0):
             self._warn(row)
         now.position = task.reported(now.position)

@@ -62,5 +62,11 @@ def test_only_what_was_measured_is_written_and_the_end_says_it(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "valid_bpc" in row] == [10, 30, 50]
     done = next(line for line in said.splitlines() if line.startswith("done: 50 steps"))
-    assert f"valid {rows[-1]['valid_bpc']:.3f} bits/char" in done
-    assert sum("bits/char" in line for line in said.splitlines() if line.startswith("step")) == 5
+    assert f"valid {rows[-1]['valid_bpc']:.3f}" in done
+    assert ["valid" in line for line in said.splitlines() if line.startswith("step")] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
