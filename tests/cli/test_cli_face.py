@@ -3,7 +3,9 @@
 import dataclasses
 import inspect
 import json
+import shutil
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -77,7 +79,9 @@ def test_open_run_goes_on_as_the_run_would(finished, tmp_path):  # noqa: F811
     learner, state, task = eg.open_run(finished)
     assert int(state.time) == 30
     after, _ = learner.fit(state, task.source, 10, position=task.position)
-    assert int(after.time) == 40
+    shutil.copytree(finished, tmp_path / "run")
+    succeed("resume", tmp_path / "run", "--steps", 40)
+    assert eqx.tree_equal(after, eg.open_run(tmp_path / "run")[1])
     with pytest.raises(eg.InputError, match="there is no folder"):
         eg.open_run(tmp_path / "none")
 
