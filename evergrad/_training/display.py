@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from evergrad._core.printable import printable_lines
+from evergrad._training.probing import in_words
 from evergrad._training.tasks import Task
 
 
@@ -59,7 +60,7 @@ class Display:
     def moved(self, step: int, rate: float, loss: float | None, row: dict[str, Any] | None) -> None:
         """After every call of the compiled loop."""
         parts = [] if loss is None else [f"loss {loss:.4g} {self._unit}"]
-        parts += [] if row is None else [self._task.headline(row)]
+        parts += [] if row is None else [self._task.headline(row), *in_words(row)]
         parts = [part for part in parts if part]
         self._step, self._rate, self._figures, self._compiled = step, rate, " · ".join(parts), True
 
@@ -69,7 +70,8 @@ class Display:
         left = f"left {_clock((self._steps - row['step']) / rate)}" if rate else ""
         speeds = f"{rate:,.0f} steps/s" if rate else "", left, f"{speed['memory_mib']:,.0f} MiB"
         loss = self._loss(row["loss"], "" if width else f" {self._unit}")
-        parts = [f"step {row['step']:,}/{self._steps:,}", loss, self._task.headline(row), *speeds]
+        figures = "  ".join([self._task.headline(row), *in_words(row)])
+        parts = [f"step {row['step']:,}/{self._steps:,}", loss, figures, *speeds]
         self.say("  ".join(fitting(parts, width, [5, 2, 1, 4, 3])))
 
     def _loss(self, loss: float | None, unit: str) -> str:
