@@ -22,6 +22,7 @@ from evergrad.export.layout import (
     readout_from,
     stacked,
 )
+from evergrad.export.onnx_highway import highway_nodes, is_highway
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
 # nodes that change no number, and those that pass on some of them
@@ -36,13 +37,14 @@ _SCALING = "scaling"  # how the names of nodes begin that go between the data's 
 def export_onnx(model: eg.Model, path: str | Path, *, scale: Scale | None = None) -> Path:
     """Inputs x [T, B, inputs] and the state h (and c) [1, B, n]; outputs y [T, B, outputs] and the state after it.
 
-    A stack has a state for every layer: h_l0, h_l1, … The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
+    A stack has a state for every layer: h_l0, h_l1, … An RHN, which ONNX has no node for, is written with basic operators inside
+    a Scan. The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
 
     With the `scale` of a series x and y are in the data's units, in double precision, y the forecast itself: x is standardised on
     its way in, and what comes out is added to the newest row. A NaN in x counts as average.
     """
     onnx = _onnx()
-    layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
+    layers, path, helper = layers_of(model.cell, is_highway), Path(path), onnx.helper
     check_weights(model)
 
     def tensor(name, a):
@@ -119,6 +121,8 @@ def _scaling(onnx: Any, scale: Scale) -> tuple[list, list, dict[str, np.ndarray]
 
 def _layer_nodes(helper: Any, layer: eg.Cell, seen: str, last: str) -> tuple[list, list[str], Layout, str]:
     """Of one layer: its nodes, the names of its states, its weights, and the name of what it gives."""
+    if is_highway(layer):
+        return highway_nodes(helper, layer, seen, last)
     kind = kind_of(layer)
     states = [f"{s}{last}" for s in (("h", "c") if kind == "LSTM" else ("h",))]
     settings = {"linear_before_reset": 1} if kind == "GRU" else {}
