@@ -38,7 +38,7 @@ test-interop: ## PyTorch loads what is exported; in an environment of its own
 bench-streams: $(STAMP) ## stream learners compared, deep-river in an environment of its own; DATA=folder, OUT=folder
 	scripts/bench-streams.sh $(if $(DATA),--data $(DATA)) --out $(or $(OUT),runs/streams)
 
-bench-peers: $(STAMP) ## speed against braintrace in an environment of its own, and the authors' figures; JSON=file
+bench-peers: $(STAMP) ## speed against PyTorch and braintrace in environments of their own, and the authors' figures; JSON=file
 	scripts/bench-peers.sh $(if $(JSON),--json $(JSON))
 
 test-slow: $(STAMP) ## the slow tests, compiled as users' programs are

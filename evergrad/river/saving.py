@@ -19,7 +19,7 @@ from evergrad._registry import ESTIMATORS, name_of
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
-VERSION = 2  # 1 had no experts, no intervals and no rings of newest values
+VERSION = 3  # 1 had no experts, no intervals and no rings of newest values; 2 had other experts
 _CHECKSUM = "sha256"
 _KEYS = {"format", "version", "content", _CHECKSUM}
 
