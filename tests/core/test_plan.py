@@ -100,7 +100,7 @@ def test_a_cell_too_small_for_the_usual_ranks_is_given_smaller_ones():
 
 
 def test_the_command(tmp_path):
-    given = ("plan", "--cell", "rnn", "--units", 4, "--inputs", 2, "--batch", 4)
+    given = ("plan", "--cell", "rnn", "--units", 4, "--inputs", 1, "--batch", 1)
     shown = succeed(*given, "--memory", "1GB", "--json", tmp_path / "plan.json")
     document = json.loads((tmp_path / "plan.json").read_text())
     assert document["recommended"] in shown
