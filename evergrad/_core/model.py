@@ -14,6 +14,15 @@ from evergrad._core.readouts import Readout
 
 
 class Model(eqx.Module):
+    """A cell, which carries the state, and a readout, which turns it into predictions and losses.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> xs = ys = jnp.zeros((10, 2), int)  # ten steps of two streams
+        >>> model.losses(xs, ys).shape
+        (10, 2)
+    """
+
     cell: Cell
     readout: Readout
 

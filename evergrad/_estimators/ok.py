@@ -40,6 +40,12 @@ class OK(Estimator):
     mix: "sampling" keeps r of the singular directions, "signs" (the paper's) mixes them, "truncate" keeps the r
     largest, which is biased (B-OK). Memory r·n²; time r·n³ a step, with a window (g·r/k + 1)·n³.
     Reference: Benzing et al. 2019.
+
+    Examples:
+        >>> eg.OK(rank=8, window=16)
+        OK(rank=8, window=16, mix='sampling')
+        >>> eg.OK().unbiased, eg.OK(mix="truncate").unbiased
+        (True, False)
     """
 
     rank: int = eqx.field(static=True)

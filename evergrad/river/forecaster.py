@@ -35,6 +35,15 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
         Cells on top of each other.
     restart
         Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
+
+    Examples
+    --------
+    >>> from evergrad.river import OnlineRNNForecaster
+    >>> model = OnlineRNNForecaster(units=4, seed=0)
+    >>> for now in range(20):
+    ...     model.learn_one(now % 4)
+    >>> len(model.forecast(horizon=3))
+    3
     """
 
     _without_target = "For a value that is missing, leave the step out, or pass what forecast(1) says."
