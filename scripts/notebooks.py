@@ -130,21 +130,25 @@ def page(name: str, results: list[tuple[Cell, str, list[bytes]]]) -> tuple[str, 
     """The Markdown, and the pictures by their names. A picture's text is the comment in the last line of its cell."""
     parts, files = [], {}
     for cell, printed, pictures in results:
-        parts.append(cell.text if cell.kind == "markdown" else f"```{cell.kind}\n{shown(cell.text)}\n```")
+        code, text = _described(cell.text) if pictures else (cell.text, "")
+        parts.append(code if cell.kind == "markdown" else f"```{cell.kind}\n{shown(code)}\n```")
         if printed.strip():
             parts.append(f"``` {{ .text .output }}\n{printed.rstrip()}\n```")
         for picture in pictures:
             file = f"{name}-{len(files) + 1}.png"
             files[file] = picture
-            parts.append(f"![{_described(cell.text)}]({file})")
+            parts.append(f"![{text}]({file})")
     heading, *rest = parts
     title, _, text = heading.partition("\n")
     return "\n\n".join([title, _SOURCE.format(name=f"{name}.py"), text.strip(), *rest]) + "\n", files
 
 
 def _described(code):
-    last = code.rstrip().splitlines()[-1]
-    return last.removeprefix("# ") if last.startswith("# ") else "what this draws"
+    """The code, and what its pictures show, which must stand in its last line."""
+    *lines, last = code.rstrip().splitlines()
+    if not last.startswith("# "):
+        raise ValueError(f"a cell that draws ends with a comment that says what is to be seen:\n{code}")
+    return "\n".join(lines), last.removeprefix("# ")
 
 
 def main() -> None:

@@ -48,7 +48,9 @@ import jax
 import evergrad as eg
 
 one, two, three = jax.random.split(jax.random.key(0), 3)
-cell = eg.LSTM(inputs=4, units=16, key=one, initial="chrono:25")  # ready to remember for up to 25 steps
+cell = eg.LSTM(
+    inputs=4, units=16, key=one, initial="chrono:25"
+)  # ready to remember for up to 25 steps
 model = eg.Model(cell, eg.Softmax(units=16, classes=2, key=two))
 
 # %% [markdown]
@@ -87,7 +89,10 @@ def right(out, ys, asked):
 
 
 learned = right(out, ys, asked)
-print(f"right answers in the first 5 episodes {learned[:5].mean():.0%}, in the last 5 {learned[-5:].mean():.0%}")
+print(
+    f"right answers in the first 5 episodes {learned[:5].mean():.0%}, "
+    f"in the last 5 {learned[-5:].mean():.0%}"
+)
 
 # %% [markdown]
 # ## The same with truncated backpropagation
@@ -96,7 +101,9 @@ print(f"right answers in the first 5 episodes {learned[:5].mean():.0%}, in the l
 # stride=1)` remembers twelve and learns at every step, as `eg.OK` does. Model, optimiser, data and keys are the same.
 
 # %%
-truncated = eg.Learner(model, eg.TBPTT(horizon=12, stride=1), optax.adam(1e-2), clip=1.0)
+truncated = eg.Learner(
+    model, eg.TBPTT(horizon=12, stride=1), optax.adam(1e-2), clip=1.0
+)
 _, out = truncated.run(truncated.init(batch=STREAMS, key=three), xs, ys, weights=asked)
 guessed = right(out, ys, asked)
 
@@ -123,7 +130,10 @@ _ = axes.legend(frameon=False)
 # %%
 new = episodes(4, seed=1)  # cues that it has never seen
 losses = state.model.losses(*new[:2], weights=new[2])
-print(f"loss at the questions: {float(losses.sum() / new[2].sum()):.4f} nats (guessing costs {np.log(2):.4f})")
+print(
+    f"loss at the questions: {float(losses.sum() / new[2].sum()):.4f} nats "
+    f"(guessing costs {np.log(2):.4f})"
+)
 
 # %% [markdown]
 # ## Where to go

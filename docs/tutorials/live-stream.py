@@ -61,7 +61,9 @@ def smooth(values):
 
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-axes.plot(smooth(errors_last), color="#9aa5b1", label="it stays as it is (persistence)", lw=1)
+axes.plot(
+    smooth(errors_last), color="#9aa5b1", label="it stays as it is (persistence)", lw=1
+)
 axes.plot(
     CHANGE + np.arange(len(smooth(errors_stopped))),
     smooth(errors_stopped),
@@ -78,7 +80,8 @@ _ = axes.legend(frameon=False, fontsize=8)
 # %%
 last = slice(-SAMPLES // 10, None)
 print(
-    f"mean error in the last tenth: learns on {np.mean(errors[last]):.2f}, stopped {np.mean(errors_stopped[last]):.2f}, "
+    f"mean error in the last tenth: learns on {np.mean(errors[last]):.2f}, "
+    f"stopped {np.mean(errors_stopped[last]):.2f}, "
     f"persistence {np.mean(errors_last[last]):.2f}"
 )
 

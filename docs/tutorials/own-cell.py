@@ -24,7 +24,10 @@ import evergrad as eg
 class Minimal(eg.KroneckerCell):
     """h' = f h + (1 − f) tanh(z₂), f = σ(z₁)."""
 
-    gates = ("xh1", "xh1")  # what z₁ and z₂ see: the input, the state, and a constant for the bias
+    gates = (
+        "xh1",
+        "xh1",
+    )  # what z₁ and z₂ see: the input, the state, and a constant for the bias
 
     def activate(self, z, state):
         keep = jax.nn.sigmoid(z[0])
@@ -33,7 +36,9 @@ class Minimal(eg.KroneckerCell):
 
 one, two, three = jax.random.split(jax.random.key(0), 3)
 cell = Minimal(inputs=1, units=8, key=one, initial="fan_in")
-print("weights:", cell.weight.shape, "(input, state and constant; two gates of 8 units)")
+print(
+    "weights:", cell.weight.shape, "(input, state and constant; two gates of 8 units)"
+)
 
 # %% [markdown]
 # ## A loss
@@ -53,7 +58,10 @@ class Huber(eg.Readout):
 
     def __init__(self, units, outputs, *, key):
         self.units = units
-        self.weight, self.bias = jax.random.normal(key, (units, outputs)) / units**0.5, jnp.zeros(outputs)
+        self.weight, self.bias = (
+            jax.random.normal(key, (units, outputs)) / units**0.5,
+            jnp.zeros(outputs),
+        )
 
     def predict(self, z):
         return z
@@ -78,8 +86,13 @@ ys = jnp.roll(xs, 3, axis=0)
 
 _, gradients = eg.gradients(model, eg.RTRL(), xs, ys, key=three)
 ours = gradients.cell.weight.sum(axis=0)
-full = eqx.filter_grad(lambda model: model.losses(xs, ys).mean(axis=1).sum())(model).cell.weight
-print(f"largest difference {float(abs(ours - full).max()):.0e}, largest gradient {float(abs(full).max()):.0e}")
+full = eqx.filter_grad(lambda model: model.losses(xs, ys).mean(axis=1).sum())(
+    model
+).cell.weight
+print(
+    f"largest difference {float(abs(ours - full).max()):.0e}, "
+    f"largest gradient {float(abs(full).max()):.0e}"
+)
 
 # %% [markdown]
 # So every estimator can use the cell. `OK` keeps a sum of 4 terms in the place of the exact influence and is right in the mean:
@@ -89,13 +102,16 @@ DRAWS = 200  # small: 4
 
 
 def ok_gradient(key):
-    return eg.gradients(model, eg.OK(rank=4, window=0), xs, ys, key=key)[1].cell.weight.sum(axis=0)
+    return eg.gradients(model, eg.OK(rank=4, window=0), xs, ys, key=key)[
+        1
+    ].cell.weight.sum(axis=0)
 
 
 draws = jax.lax.map(ok_gradient, jax.random.split(three, DRAWS), batch_size=20)
 size = jnp.linalg.norm(full)
 print(
-    f"one draw is off by {float(jnp.linalg.norm(draws[0] - full) / size):.2%} of the gradient's norm, "
+    f"one draw is off by {float(jnp.linalg.norm(draws[0] - full) / size):.2%} "
+    f"of the gradient's norm, "
     f"the mean of {DRAWS} by {float(jnp.linalg.norm(draws.mean(axis=0) - full) / size):.2%}"
 )
 
@@ -118,7 +134,8 @@ state, out = learner.run(learner.init(batch=8, key=three), clean, targets * wild
 missed = np.abs(np.asarray(out.predictions) - targets)
 tenth = STEPS // 10
 print(
-    f"mean error, against the clean target: {missed[3:tenth].mean():.2f} in the first tenth, {missed[-tenth:].mean():.2f} in the last"
+    f"mean error, against the clean target: {missed[3:tenth].mean():.2f} "
+    f"in the first tenth, {missed[-tenth:].mean():.2f} in the last"
 )
 
 # %% [markdown]
@@ -147,7 +164,9 @@ class Slow(eg.Cell):
         return state["slow"]
 
 
-slow = eg.Model(Slow(1, 6, eqx.nn.Linear(13, 6, key=one)), eg.Linear(units=6, outputs=1, key=two))
+slow = eg.Model(
+    Slow(1, 6, eqx.nn.Linear(13, 6, key=one)), eg.Linear(units=6, outputs=1, key=two)
+)
 learner = eg.Learner(slow, eg.OK(rank=4, window=4), optax.adam(5e-3))
 state, out = learner.run(learner.init(batch=8, key=three), clean[:200], targets[:200])
 print("trained for 200 steps, mean loss", round(float(out.losses[-50:].mean()), 2))
@@ -173,7 +192,9 @@ class Odd(eg.Cell):
         return state
 
 
-odd = eg.Model(Odd(1, 6, jax.random.normal(one, (6, 7))), eg.Linear(units=6, outputs=1, key=two))
+odd = eg.Model(
+    Odd(1, 6, jax.random.normal(one, (6, 7))), eg.Linear(units=6, outputs=1, key=two)
+)
 eg.Learner(odd, eg.OK(rank=4), optax.adam(5e-3))
 
 # %% [markdown]

@@ -45,10 +45,13 @@ def replaced(key):
 DRAWS = 20_000  # small: 200
 draws = jax.vmap(replaced)(jax.random.split(key, DRAWS))
 print(
-    f"error of the mean  {float(jnp.linalg.norm(draws.mean(0) - matrix) / jnp.linalg.norm(matrix)):.3f} of the matrix's norm"
+    f"error of the mean  {float(jnp.linalg.norm(draws.mean(0) - matrix)):.3f} "
+    f"(the matrix has the norm {float(jnp.linalg.norm(matrix)):.1f})"
 )
 print(f"variance           {float(((draws - matrix) ** 2).sum((1, 2)).mean()):.2f}")
-print(f"least there can be {float(eg.optimal_variance(matrix, 2)):.2f}   (the paper's Theorem 2)")
+print(
+    f"least there can be {float(eg.optimal_variance(matrix, 2)):.2f}   (the paper's Theorem 2)"
+)
 
 # %% [markdown]
 # Nothing that is right in the mean and of rank 2 has less variance. That is the "optimal" in the name, and `eg.OK` is this, at
@@ -64,7 +67,8 @@ import numpy as np
 
 one, two, three = jax.random.split(key, 3)
 model = eg.Model(
-    eg.RHN(inputs=4, units=24, key=one, initial="fan_in"), eg.Softmax(units=24, classes=4, key=two, initial="fan_in")
+    eg.RHN(inputs=4, units=24, key=one, initial="fan_in"),
+    eg.Softmax(units=24, classes=4, key=two, initial="fan_in"),
 )
 symbols = np.random.default_rng(0).integers(0, 4, (41, 4))
 xs, ys = symbols[:-1], np.roll(symbols, 2, axis=0)[:-1]
@@ -75,7 +79,9 @@ estimators = {
     "KF-RTRL": eg.KF(),
     "UORO": eg.UORO(),
 }
-for name, found in eg.lab.probe(model, estimators, xs, ys, probes=64, key=three).items():
+for name, found in eg.lab.probe(
+    model, estimators, xs, ys, probes=64, key=three
+).items():
     print(f"{name:20} {found}")
 
 # %% [markdown]

@@ -23,7 +23,10 @@ import evergrad as eg
 STEPS = 1_000  # small: 60
 LAG = 20
 one, two, three = jax.random.split(jax.random.key(0), 3)
-model = eg.Model(eg.LSTM(1, 16, key=one, initial="chrono:20"), eg.Linear(16, 1, key=two, initial="fan_in"))
+model = eg.Model(
+    eg.LSTM(1, 16, key=one, initial="chrono:20"),
+    eg.Linear(16, 1, key=two, initial="fan_in"),
+)
 
 xs = np.random.default_rng(0).normal(size=(STEPS, 8, 1)).astype("float32")
 ys = xs + np.roll(xs, LAG, axis=0)
@@ -31,7 +34,8 @@ ys = xs + np.roll(xs, LAG, axis=0)
 learner = eg.Learner(model, eg.OK(rank=8, window=16), optax.adam(5e-3), clip=1.0)
 state, out = learner.run(learner.init(batch=8, key=three), xs, ys)
 print(
-    f"squared error: {float(out.losses[:50].mean()):.2f} in the first 50 steps, {float(out.losses[-50:].mean()):.2f} in the last 50"
+    f"squared error: {float(out.losses[:50].mean()):.2f} in the first 50 steps, "
+    f"{float(out.losses[-50:].mean()):.2f} in the last 50"
 )
 
 # %% [markdown]
@@ -48,7 +52,9 @@ print(reach)
 figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
 axes.plot(np.arange(1, len(reach.shares) + 1), 100 * reach.shares, color="#1b6ca8")
 axes.axvline(LAG + 1, color="grey", lw=0.8, ls=":")
-_ = axes.set(xlabel="horizon, steps", ylabel="% of the squared gradient", ylim=(None, 103))
+_ = axes.set(
+    xlabel="horizon, steps", ylabel="% of the squared gradient", ylim=(None, 103)
+)
 # The share of the squared gradient that a horizon of so many steps has, over the horizon; the dotted line is the lag of the task
 
 # %% [markdown]
@@ -68,7 +74,9 @@ candidates = {
     "OK, rank 8, no window": eg.OK(rank=8, window=0),
     "UORO": eg.UORO(),
 }
-probed = eg.lab.probe(state.model, candidates, xs[:LOOKED_AT], ys[:LOOKED_AT], probes=64, key=three)
+probed = eg.lab.probe(
+    state.model, candidates, xs[:LOOKED_AT], ys[:LOOKED_AT], probes=64, key=three
+)
 for name, found in probed.items():
     print(f"{name:22} {found}")
 
@@ -85,7 +93,8 @@ for name, found in probed.items():
 plan = eg.plan(eg.LSTM(inputs=50, units=512, key=one), batch=16, memory=8e9)
 for option in plan.options:
     print(
-        f"{option.estimator!s:48} {option.bytes / 1e9:6.2f} GB, {option.bias:8}{'' if option.fits else '  too large'}"
+        f"{option.estimator!s:48} {option.bytes / 1e9:6.2f} GB, {option.bias:8}"
+        f"{'' if option.fits else '  too large'}"
     )
 print("\nrecommended:", plan.recommended.estimator, "\n" + plan.why)
 

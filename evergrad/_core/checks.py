@@ -46,6 +46,7 @@ class DivergedError(ArithmeticError):
 
 
 def refuse_unless(ok: bool, message: str) -> None:
+    """Raises an `InputError` with this message unless the condition holds."""
     if not ok:
         raise InputError(message)
 
