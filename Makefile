@@ -34,17 +34,21 @@ build/tutorials/%.md: docs/tutorials/%.py scripts/notebooks.py $(shell find ever
 test: $(STAMP) lint types ## style, types, and all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
+.PHONY: dist
+dist: ## wheel and sdist in dist/, installed into empty environments and tried there: core only, then each extra; PARTS="core cli"
+	scripts/dist.sh $(PARTS)
+
 test-interop: ## PyTorch loads what is exported; in an environment of its own
 	scripts/test-interop.sh
 
 bench-streams: $(STAMP) ## stream learners compared, deep-river in an environment of its own; DATA=folder, OUT=folder
 	scripts/bench-streams.sh $(if $(DATA),--data $(DATA)) --out $(or $(OUT),runs/streams)
 
-bench-peers: $(STAMP) ## speed against braintrace in an environment of its own, and the authors' figures; JSON=file
+bench-peers: $(STAMP) ## speed against PyTorch and braintrace in environments of their own, and the authors' figures; JSON=file
 	scripts/bench-peers.sh $(if $(JSON),--json $(JSON))
 
-test-slow: $(STAMP) ## the slow tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
+test-slow: $(STAMP) ## the slow tests, compiled as users' programs are
+	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 import typer
 
+from evergrad._cli.arena import arena_app
 from evergrad._cli.bench import app as bench_app, peers
 from evergrad._cli.bench_scale import scale
 from evergrad._cli.compare import compare
@@ -29,6 +30,7 @@ app.add_typer(import_app, name="import")
 app.add_typer(streams_app, name="streams")
 app.add_typer(lab_app, name="lab")
 app.add_typer(paper_app, name="paper")
+app.add_typer(arena_app, name="arena")
 bench_app.command()(peers)
 bench_app.command()(scale)
 app.add_typer(bench_app, name="bench")

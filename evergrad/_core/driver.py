@@ -117,6 +117,7 @@ def drive(
     that the influence, the largest array there is, is never copied past a condition.
     """
     past, waits = estimator.past, estimator.past.stride > 1
+    fills = past.is_full(state.track) is not False
 
     def step(carry):
         t, state, position, kept, results = carry
@@ -144,18 +145,18 @@ def drive(
         return carry[0] < (steps if limit is None else limit)
 
     def uninterrupted(carry):
-        track = carry[1].track
-        goes_on = unfinished(carry) & ~past.is_full(track)
+        track, goes_on = carry[1].track, unfinished(carry)
+        goes_on = goes_on & ~past.is_full(track) if fills else goes_on
         return goes_on & ~past.due(track) if waits else goes_on
 
     def block(carry):
-        carry = _when(past.is_full(carry[1].track), make_room, carry)
+        carry = _when(past.is_full(carry[1].track), make_room, carry) if fills else carry
         carry = _while(uninterrupted, step, carry)
         return _when(past.due(carry[1].track), end_stride, carry) if waits else carry
 
     kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
     carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
-    _, state, position, kept, results = _while(unfinished, step if past.is_full(state.track) is False else block, carry)
+    _, state, position, kept, results = _while(unfinished, block if fills or waits else step, carry)
     return state, position, kept, results
 
 

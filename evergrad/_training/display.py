@@ -15,6 +15,7 @@ from rich.text import Text
 
 from evergrad._core.not_none import not_none
 from evergrad._core.printable import printable_lines
+from evergrad._training.probing import in_words
 from evergrad._training.tasks import Task
 
 
@@ -59,7 +60,7 @@ class Display:
         if self._progress is not None:
             parts = [f"{rate:,.0f} steps/s"] if rate else []
             parts += [] if loss is None else [f"loss {loss:.4g} {self._unit}"]
-            parts += [] if row is None else [self._task.headline(row)]
+            parts += [] if row is None else [self._task.headline(row), *in_words(row)]
             machine = f"{self._estimator} · {device_name(self._mesh)} · {memory_mib():,.0f} MiB"
             self._progress.update(not_none(self._bar), completed=step, figures=" · ".join(parts), machine=machine)
 
@@ -68,7 +69,8 @@ class Display:
             rate, left = speed["steps_per_second"], self._steps - row["step"]
             loss = "–" if row["loss"] is None else f"{row['loss']:.4f}"
             self.say(
-                f"step {row['step']:,}/{self._steps:,}  loss {loss} {self._unit}  {self._task.headline(row)}  "
+                f"step {row['step']:,}/{self._steps:,}  loss {loss} {self._unit}  "
+                f"{'  '.join([self._task.headline(row), *in_words(row)])}  "
                 f"{rate:,.0f} steps/s  left {_clock(left / rate if rate else 0)}  {speed['memory_mib']:,.0f} MiB"
             )
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from evergrad._core.checks import DivergedError, refuse_unless
 from evergrad._core.not_none import not_none
 from evergrad._core.placing import here, shardings
 from evergrad._core.sources import spread_axes
-from evergrad._training import divergence, standstill
+from evergrad._training import divergence, probing, standstill
 from evergrad._training.build import Job
 from evergrad._training.checkpoint import Checkpoints
 from evergrad._training.display import Display, memory_mib
@@ -56,6 +57,10 @@ def check_notes(step: int, notes: dict[str, Any]) -> None:
     """Refuses notes that no `Progress` at this step has written."""
     kinds = {name: type(value) for name, value in notes.items()}
     refuse_unless(kinds == _NOTES and notes["step"] == step, "its notes are damaged.")
+
+
+# looks at a run under way, and says what it saw
+Watch = Callable[[Job, Progress], str]
 
 
 def begin(job: Job) -> Progress:
@@ -123,9 +128,10 @@ class Loop:
         display: Display,
         stop: Stop,
         team: Alone | Team = ALONE,
+        watch: "Watch | None" = None,
     ):
         self.job, self.progress, self.checkpoints = job, progress, checkpoints
-        self.metrics, self.display, self.stop, self.team = metrics, display, stop, team
+        self.metrics, self.display, self.stop, self.team, self.watch = metrics, display, stop, team, watch
         self._pace = Pace()
         # the same for all calls of a run, also when it is resumed with other steps
         self._room = most_steps(job.settings.batch, job.settings.report)
@@ -141,6 +147,7 @@ class Loop:
         try:
             while now.step < last and not self._stopped():
                 self._advance()
+                self._look()
                 if self.team.from_first(self._checkpoint_due()) and not self._suspect:
                     self._save()
             self._save()
@@ -165,10 +172,17 @@ class Loop:
         except DivergedError as error:
             self._recover(error)
 
+    def _look(self):
+        """At how far back the gradient looks, if it is time, and if somebody has come to look."""
+        every, now = self.job.settings.reach_every, self.progress
+        if self.watch is not None and every is not None and now.step > 0 and now.step % every == 0:
+            self.display.say(f"step {now.step:,}: {self.watch(self.job, now)}")
+
     def _until_something(self):
-        """Steps to the next report or checkpoint, or to the end."""
+        """Steps to the next report, checkpoint or look, or to the end."""
         step, settings = self.progress.step, self.job.settings
-        intervals = [each for each in (settings.report, settings.checkpoint_every) if each is not None]
+        everything = settings.report, settings.checkpoint_every, settings.reach_every
+        intervals = [each for each in everything if each is not None]
         return min(not_none(settings.steps) - step, *(each - step % each for each in intervals))
 
     def _call(self, steps):
@@ -192,7 +206,7 @@ class Loop:
         if figures["loss"] is not None and figures["loss"] > task.explosive:
             raise DivergedError(f"the loss exploded to {figures['loss']:.3g} {task.unit}", now.state, None)
         norm = divergence.influence_norm(now.state)
-        row = {"step": now.step, **figures, **self._validated()}
+        row = {"step": now.step, **figures, **self._validated(), **self._probed()}
         bad = [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
         if bad:
             raise DivergedError(f"{bad[0]} became {row[bad[0]]}", now.state, None)
@@ -224,10 +238,24 @@ class Loop:
         every = settings.valid_every
         if every is None:
             return {}
-        if last is None or step == settings.steps or step // every > (step - settings.report) // every:
+        if last is None or step == settings.steps or self._is_multiple(every):
             model = self.progress.state.model
             return self.job.task.validate(model if self.job.mesh is None else here(model))
         return {name: last[name] for name in last if name.startswith("valid_")}
+
+    def _probed(self):
+        """Fresh figures at the first report and at every multiple of `probe`, as long as there are steps to look at."""
+        now, every, last = self.progress, self.job.settings.probe, self.metrics.last
+        if every is None:
+            return {}
+        if (last is None or self._is_multiple(every)) and probing.has_room(self.job, now.step):
+            return probing.probed(self.job, now.state.model, now.position, now.step)
+        return {name: last[name] for name in probing.NAMES} if last else dict.fromkeys(probing.NAMES)
+
+    def _is_multiple(self, every):
+        """Whether this is the first report at or after one."""
+        step = self.progress.step
+        return step // every > (step - self.job.settings.report) // every
 
     def _checkpoint_due(self):
         settings, step = self.job.settings, self.progress.step

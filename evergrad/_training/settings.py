@@ -287,11 +287,34 @@ class _Settings:
     )
 
     report: int = option(1000, int, "Steps from one report to the next.", group=_RUN, at_least=1, at_most=_RAREST)
+    probe: int | None = option(
+        None,
+        int,
+        "Measure the estimator every so many steps: cosine and error of its gradients, by forward-mode probes.",
+        group=_RUN,
+        at_least=1,
+        otherwise="never",
+    )
+    probe_directions: int | None = option(
+        None, int, "Random directions of a --probe.", group=_RUN, at_least=2, at_most=1_000_000, otherwise="32"
+    )
+    probe_steps: int | None = option(
+        None, int, "Steps that a --probe looks at.", group=_RUN, at_least=2, at_most=_LONGEST, otherwise="100"
+    )
     checkpoint_every: int | None = option(
         None, int, "Steps from one checkpoint to the next.", group=_RUN, at_least=1, otherwise="by time", resumable=True
     )
     checkpoint_seconds: float = option(
         60.0, float, "Seconds from one checkpoint to the next.", group=_RUN, above=0, resumable=True
+    )
+    reach_every: int | None = option(
+        None,
+        int,
+        "Steps after which it is measured again how far back the gradient looks (reach.jsonl).",
+        group=_RUN,
+        at_least=1,
+        otherwise="never",
+        resumable=True,
     )
     # two at least: Orbax makes room for a new one before it is complete
     keep: int = option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=2, resumable=True)

@@ -1,4 +1,4 @@
-"""Every command, as a real process; every example in a help text, as it stands."""
+"""Every command; every example in a help text, as it stands. Real processes are in the files beside this one."""
 
 import json
 import re

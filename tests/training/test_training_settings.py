@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import evergrad as eg
+from evergrad._registry import CELLS, ESTIMATORS
 from evergrad._training.build import make_job
 from evergrad._training.resolve import resolve
 from evergrad._training.settings import Settings, fields
@@ -63,13 +64,16 @@ def test_what_was_left_to_the_estimator_is_spelt_out():
     assert (settings.horizon, settings.stride, settings.window) == (7, 7, None)
 
 
-@pytest.mark.parametrize("estimator", ["rtrl", "tbptt", "uoro", "kf", "ok", "ktp"])
-@pytest.mark.parametrize("cell", ["rnn", "rhn", "lstm", "gru"])
+CELL_FOR = {"rflo": "leaky", "kernl": "rnn"}  # estimators that are for some cells only
+PAIRS = [(CELL_FOR.get(estimator, "gru"), estimator) for estimator in ESTIMATORS] + [(cell, "rtrl") for cell in CELLS]
+
+
+@pytest.mark.parametrize(("cell", "estimator"), PAIRS)
 def test_every_name_makes_something(cell, estimator):
-    rank = {"rank": 2} if estimator in ("ok", "ktp") else {}
-    job = make_job(resolve("copy", {"units": 4, "cell": cell, "estimator": estimator, **rank}))
-    assert type(job.learner.model.cell).__name__ == cell.upper()
-    assert type(job.learner.estimator).__name__ == estimator.upper()
+    sizes = {"ok": {"rank": 2}, "ktp": {"rank": 2}, "snap": {"order": 1}}.get(estimator, {})
+    job = make_job(resolve("copy", {"units": 4, "cell": cell, "estimator": estimator, **sizes}))
+    assert type(job.learner.model.cell) is CELLS[cell].load()
+    assert type(job.learner.estimator) is ESTIMATORS[estimator].load()
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd", "momentum", "rmsprop"])
