@@ -123,7 +123,7 @@ print(
 # %%
 import numpy as np
 
-STEPS = 3_000  # small: 30
+STEPS = 3_000  # small: 60
 rng = np.random.default_rng(0)
 clean = rng.normal(size=(STEPS, 8, 1)).astype("float32")
 wild = np.where(rng.random(clean.shape) < 0.02, 20, 1).astype("float32")
