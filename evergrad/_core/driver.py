@@ -23,7 +23,14 @@ from evergrad._pasts.base import Seen, Track
 
 
 class State(eqx.Module):
-    """All that the next step depends on; a plain pytree."""
+    """All that the next step depends on; a plain pytree.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> state = eg.Learner(model, eg.OK(rank=4), optax.sgd(0.1)).init(batch=2, key=key)
+        >>> state.model.cell.units, state.hidden.shape, int(state.time)
+        (8, (2, 8), 0)
+    """
 
     model: Model
     optimiser: Any
@@ -42,7 +49,16 @@ class State(eqx.Module):
 
 
 class Output(eqx.Module):
-    """What a step gives: the loss of every stream, and its prediction from before it learned from y."""
+    """What a step gives: the loss of every stream, and its prediction from before it learned from y.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> learner = eg.Learner(model, eg.UORO(), optax.sgd(0.1))
+        >>> xs = ys = jnp.zeros((10, 2), int)
+        >>> _, out = learner.run(learner.init(batch=2, key=key), xs, ys)
+        >>> out.losses.shape, out.predictions.shape
+        ((10, 2), (10, 2, 4))
+    """
 
     losses: Float[Array, "*T B"]
     predictions: Any  # [*T, B, outputs], or a pytree of such arrays

@@ -328,6 +328,7 @@ def recurrent_weights(cells: KroneckerCell) -> Float[Array, "k n g n"]:
 
 
 def initial_state(cell: Cell) -> Float[Array, " m"]:
+    """A stream's first state as one flat vector [m]."""
     return ravel_pytree(cell.initial())[0]
 
 

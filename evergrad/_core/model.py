@@ -31,6 +31,12 @@ class Model(eqx.Module):
     x is ids, vectors, or a dict of them, which are put beside each other into the one vector that the cell sees, in the order
     of their names. With ids among them `inputs` says how many there are of each, `inputs={"price": 3, "weekday": 7}`, and is
     the order.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> xs = ys = jnp.zeros((10, 2), int)  # ten steps of two streams
+        >>> model.losses(xs, ys).shape
+        (10, 2)
     """
 
     cell: Cell

@@ -31,6 +31,12 @@ class Local(Windowed):
 
     With a window the newest steps are exact, and the bias is only in what is older. Memory s numbers a parameter, time s²; a
     fold of k steps is one product and one pass. Reference: Menick et al. 2021; Bellec et al. 2020; the window is ours.
+
+    Examples:
+        >>> eg.Local(scope="unit", window=16)
+        Local(scope='unit', window=16)
+        >>> eg.Local(scope="unit").exact_for(eg.MinGRU(inputs=3, units=8, key=key))
+        True
     """
 
     scope: str = eqx.field(static=True)
@@ -55,7 +61,12 @@ class Local(Windowed):
 
 
 class SnAp1(OnlyWindowed):
-    """Sparse n-step approximation, n = 1: `Local(scope="unit")`. Reference: Menick et al. 2021."""
+    """Sparse n-step approximation, n = 1: `Local(scope="unit")`. Reference: Menick et al. 2021.
+
+    Examples:
+        >>> eg.SnAp1().unbiased, eg.SnAp1().exact_for(eg.MinGRU(inputs=3, units=8, key=key))
+        (False, True)
+    """
 
     recommended: ClassVar[str] = Local.recommended
 
@@ -69,6 +80,10 @@ class EProp(OnlyWindowed):
 
     On a plain RNN, whose state has no path but through weights, it is TBPTT of one step. Random feedback is the Learner's:
     `eg.Learner(..., feedback="random")`.
+
+    Examples:
+        >>> eg.EProp().exact_for(eg.RNN(inputs=3, units=8, key=key))
+        False
     """
 
     recommended: ClassVar[str] = Local.recommended
@@ -83,6 +98,10 @@ class RFLO(OnlyWindowed):
 
     The paper's feedback is random: `eg.Learner(..., eg.RFLO(), feedback="random")`. Without it, it is RFLO with the readout's
     own weights for feedback. Reference: Murray 2019.
+
+    Examples:
+        >>> model = eg.Model(eg.Leaky(3, 8, leak=0.1, key=key), eg.Linear(8, 1, key=key))
+        >>> learner = eg.Learner(model, eg.RFLO(), optax.adam(1e-3), feedback="random", key=key)
     """
 
     recommended: ClassVar[str] = Local.recommended

@@ -37,6 +37,10 @@ class UORO(Windowed):
     One Jacobian-vector and one vector-Jacobian product, no dense Jacobian, on any differentiable cell. Memory and time
     n². The signs serve twice, to project F and to mix. Reference: Tallec & Ollivier 2017, and for w, which is ours,
     Cooijmans & Martens 2019.
+
+    Examples:
+        >>> eg.UORO(window=16).unbiased
+        True
     """
 
     window: int = eqx.field(static=True)

@@ -42,6 +42,16 @@ def export_onnx(model: eg.Model, path: str | Path, *, scale: Scale | None = None
 
     With the `scale` of a series x and y are in the data's units, in double precision, y the forecast itself: x is standardised on
     its way in, and what comes out is added to the newest row. A NaN in x counts as average.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.onnx"
+        ...     _ = eg.export.export_onnx(model, file)
+        ...     again = eg.export.import_onnx(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     onnx = _onnx()
     layers, path, helper = layers_of(model.cell, is_highway), Path(path), onnx.helper
@@ -139,6 +149,16 @@ def import_onnx(path: str | Path, *, readout: str | None = None) -> eg.Model:
     linear_before_reset=1), followed by a MatMul, with or without Add, or a Gemm, and maybe a Softmax. What else it computes is refused.
 
     `readout` is "linear" or "softmax", for a model that ends in logits; by default what the file has.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.onnx"
+        ...     _ = eg.export.export_onnx(model, file)
+        ...     again = eg.export.import_onnx(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     onnx, path = _onnx(), Path(path)
     refuse_unless(path.is_file(), f"{path} is not a file.")

@@ -43,6 +43,13 @@ def reach(
 
     With `probes`, so many random directions are carried forward instead, and lags 1, 2, 4, … are looked at, all steps with a
     target at an age of the lag. Cost: probes · log₂(T) · T forward steps; memory log₂(T) · B states, however long the sequence is.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> xs = ys = jnp.ones((30, 2, 1))
+        >>> found = eg.lab.reach(model, xs, ys, samples=4, key=key)
+        >>> found.horizon(0.99) <= 30
+        True
     """
     if probes is not None:
         from evergrad.lab.lag_probes import reach_by_probes
