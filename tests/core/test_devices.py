@@ -56,7 +56,7 @@ def split():
     return run(*(f"influence/{case}/{n}" for case in SPLIT for n in (1, 4)))
 
 
-SPLIT = ("ok/RHN", "rtrl4/GRU")
+SPLIT = ("ok/RHN", "ok/stack", "rtrl4/GRU", "rtrl4/stack")
 
 
 @pytest.mark.parametrize("case", SPLIT)
