@@ -229,7 +229,7 @@ class Loop:
             return self.job.task.validate(model if self.job.mesh is None else here(model))
         return {name: last[name] for name in last if name.startswith("valid_")}
 
-    def _probed(self):
+    def _probed(self) -> dict[str, Any]:
         """Fresh figures at the first report and at every multiple of `probe`, as long as there are steps to look at."""
         now, every, last = self.progress, self.job.settings.probe, self.metrics.last
         if every is None:
