@@ -26,7 +26,7 @@ def export(
         bool, typer.Option(help="Of a series, in ONNX: the data's units go in and forecasts come out; needs the data.")
     ] = True,
 ) -> None:
-    """Write the trained RNN, LSTM or GRU of a run, with its readout, for ONNX or PyTorch.
+    """Write the trained RNN, LSTM or GRU of a run, with its readout, for ONNX or PyTorch; an RHN for ONNX.
 
     Example: evergrad export runs/text --format safetensors
     """

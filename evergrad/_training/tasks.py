@@ -37,6 +37,7 @@ class Task(abc.ABC):
     """Made from settings; refuses data that cannot be used. `fingerprints` has the hash of every text or file."""
 
     source: Source
+    position: Any = None  # where an opened run was in it
     inputs: int
     fingerprints: dict[str, str]
     symbols: str | None = None
@@ -60,7 +61,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def headline(self, row: dict[str, Any]) -> str:
-        """The figure of a report, for people."""
+        """The figure of a report, for people; nothing where it was not measured."""
 
     def reported(self, position: Any) -> Any:
         """The position to go on with after a report."""
@@ -182,7 +183,7 @@ class TextTask(Task):
         return {"valid_bpc": bits_per_symbol(model, self.valid)}
 
     def headline(self, row):
-        return f"valid {row['valid_bpc']:.3f} bits/char"
+        return "" if row.get("valid_bpc") is None else f"valid {row['valid_bpc']:.3f}"
 
     def standstill(self, row):
         if row["loss"] < 0.98 * self.unigram:

@@ -22,6 +22,7 @@ from evergrad.export.layout import (
     readout_from,
     stacked,
 )
+from evergrad.export.onnx_highway import highway_nodes, is_highway
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
 # nodes that change no number, and those that pass on some of them
@@ -36,13 +37,24 @@ _SCALING = "scaling"  # how the names of nodes begin that go between the data's 
 def export_onnx(model: eg.Model, path: str | Path, *, scale: Scale | None = None) -> Path:
     """Inputs x [T, B, inputs] and the state h (and c) [1, B, n]; outputs y [T, B, outputs] and the state after it.
 
-    A stack has a state for every layer: h_l0, h_l1, … The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
+    A stack has a state for every layer: h_l0, h_l1, … An RHN, which ONNX has no node for, is written with basic operators inside
+    a Scan. The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
 
     With the `scale` of a series x and y are in the data's units, in double precision, y the forecast itself: x is standardised on
     its way in, and what comes out is added to the newest row. A NaN in x counts as average.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.onnx"
+        ...     _ = eg.export.export_onnx(model, file)
+        ...     again = eg.export.import_onnx(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     onnx = _onnx()
-    layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
+    layers, path, helper = layers_of(model.cell, is_highway), Path(path), onnx.helper
     check_weights(model)
 
     def tensor(name, a):
@@ -119,6 +131,8 @@ def _scaling(onnx: Any, scale: Scale) -> tuple[list, list, dict[str, np.ndarray]
 
 def _layer_nodes(helper: Any, layer: eg.Cell, seen: str, last: str) -> tuple[list, list[str], Layout, str]:
     """Of one layer: its nodes, the names of its states, its weights, and the name of what it gives."""
+    if is_highway(layer):
+        return highway_nodes(helper, layer, seen, last)
     kind = kind_of(layer)
     states = [f"{s}{last}" for s in (("h", "c") if kind == "LSTM" else ("h",))]
     settings = {"linear_before_reset": 1} if kind == "GRU" else {}
@@ -135,6 +149,16 @@ def import_onnx(path: str | Path, *, readout: str | None = None) -> eg.Model:
     linear_before_reset=1), followed by a MatMul, with or without Add, or a Gemm, and maybe a Softmax. What else it computes is refused.
 
     `readout` is "linear" or "softmax", for a model that ends in logits; by default what the file has.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.onnx"
+        ...     _ = eg.export.export_onnx(model, file)
+        ...     again = eg.export.import_onnx(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     onnx, path = _onnx(), Path(path)
     refuse_unless(path.is_file(), f"{path} is not a file.")

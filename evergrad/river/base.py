@@ -79,6 +79,7 @@ class StreamLearner(abc.ABC):
         self.learning_rate, self.clip, self.seed, self.layers = learning_rate, clip, seed, layers
         self.lanes, self.restart = lanes, restart
         self._room = 0, 0  # features and classes that are to come
+        self.notes: dict[str, Any] = {}  # the user's own, kept in the file with the model: a log's offset, say
         self._peeking = False  # the next prediction is asked for to be looked at, and is no sample
         self._guard = whole.Guard()
         self._slots = Slots()

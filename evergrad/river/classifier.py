@@ -50,6 +50,15 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         sample of each of B streams.
     restart
         Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
+
+    Examples
+    --------
+    >>> from evergrad.river import OnlineRNNClassifier
+    >>> model = OnlineRNNClassifier(units=4, seed=0)
+    >>> for now in range(20):
+    ...     model.learn_one({"reading": now % 2}, "high" if now % 2 else "low")
+    >>> sorted(model.predict_proba_one({"reading": 0}))
+    ['high', 'low']
     """
 
     def _begin(self) -> None:

@@ -50,6 +50,15 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
     season
         Lengths of seasons, in steps, such as (24, 168) for hours: each adds the value one season before the step that is
         forecast, and sines and cosines of where that step is in it.
+
+    Examples
+    --------
+    >>> from evergrad.river import OnlineRNNForecaster
+    >>> model = OnlineRNNForecaster(units=4, seed=0)
+    >>> for now in range(20):
+    ...     model.learn_one(now % 4)
+    >>> len(model.forecast(horizon=3))
+    3
     """
 
     horizon: int | None

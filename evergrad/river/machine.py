@@ -154,7 +154,7 @@ class Machine:
         judge = self.judged(inside.head.judge, told, target, weight, unit, waiting)
         if self.settings.estimator.past.stride == 1:
             data = Data(z, wanted, jnp.zeros(weight.shape, bool), weight)
-            update = self._learner(inside.state.model, rates)._update
+            update = self._learner(inside.state.model, rates)._recipe.update
             state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
         else:
             state, _ = self._drive(inside.state, rates, 1, z[None], wanted[None], weight[None])
@@ -245,7 +245,7 @@ class Machine:
         return state, outs
 
     def _driven(self, state, rates, steps, source, position, room, keep):
-        update = self._learner(state.model, rates)._update
+        update = self._learner(state.model, rates)._recipe.update
         estimator = self.settings.estimator
         return driver.drive(estimator, state, source, position, room, limit=steps, keep=keep, consume=update)
 

@@ -48,9 +48,15 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
 
     Examples
     --------
-    >>> from river import datasets, evaluate, metrics
-    >>> model = OnlineRNNRegressor(seed=0)
-    >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())  # doctest: +SKIP
+    >>> from evergrad.river import OnlineRNNRegressor
+    >>> model = OnlineRNNRegressor(units=4, seed=0)
+    >>> for now in range(20):
+    ...     x, y = {"reading": now % 4}, (now + 1) % 4
+    ...     predicted = model.predict_one(x)
+    ...     model.learn_one(x, y)
+    >>> low, high = model.predict_interval_one({"reading": 0}, coverage=0.8)
+    >>> low <= high
+    True
     """
 
     @whole.changes

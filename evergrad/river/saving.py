@@ -49,6 +49,21 @@ def load(cls: type, path: str | Path) -> Any:
         return _learner(cls, _object(state, tensors))
 
 
+def load_any(path: str | Path) -> Any:
+    """The same for a file of any of our classes."""
+    from evergrad import river
+
+    path = Path(path)
+    metadata, _ = _read(path)
+    _check_metadata(river.OnlineRNNRegressor, path, metadata)
+    with _or_damaged(path):
+        kind = json.loads(metadata["content"])["class"]
+    known = [getattr(river, name) for name in ("OnlineRNNRegressor", "OnlineRNNClassifier", "OnlineRNNForecaster")]
+    found = [each for each in known if each.__name__ == kind]
+    refuse_unless(bool(found), f"{path} holds an {_named(kind)}, which cannot be served or loaded by its name.")
+    return load(found[0], path)
+
+
 @contextlib.contextmanager
 def _or_damaged(path: Path) -> Iterator[None]:
     """What content of other types, sizes or depth than `save` writes makes Python raise."""
