@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: help setup demo test test-slow test-interop bench-streams bench-peers lint types clean
+TUTORIALS := $(patsubst docs/tutorials/%.py,build/tutorials/%.md,$(wildcard docs/tutorials/*.py))
+
+.PHONY: help setup demo docs test test-slow test-interop bench-streams bench-peers lint types clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -20,6 +22,14 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## a question about a cue beyond all remembered steps: OK and TBPTT, in about two minutes; results in runs/demo
 	@$(BIN)/evergrad demo --out runs/demo
+
+docs: $(STAMP) $(TUTORIALS) ## the documentation in site/, its tutorials executed; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python scripts/check_site.py site
+
+build/tutorials/%.md: docs/tutorials/%.py scripts/notebooks.py $(shell find evergrad -name '*.py') | $(STAMP)
+	@echo "executing $<"
+	@$(BIN)/python scripts/notebooks.py $< --out $(@D)
 
 test: $(STAMP) lint types ## style, types, and all tests but the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15

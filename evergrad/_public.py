@@ -24,6 +24,7 @@ from evergrad._core.callbacks import Checkpoint, EarlyStop, Log, TensorBoard
 from evergrad._core.checks import DivergedError, InputError
 from evergrad._core.driver import Output, State
 from evergrad._core.fitting import Progress
+from evergrad._core.follower import Followed, Follower
 from evergrad._core.frozen import gradients
 from evergrad._core.heads import Gaussian, Head
 from evergrad._core.learner import Learner
@@ -84,6 +85,8 @@ __all__ = [
     "EarlyStop",
     "Estimator",
     "Fixed",
+    "Followed",
+    "Follower",
     "Frozen",
     "Gaussian",
     "Head",

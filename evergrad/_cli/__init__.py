@@ -18,6 +18,7 @@ from evergrad._cli.paper import paper_app
 from evergrad._cli.plan import plan
 from evergrad._cli.resume import resume
 from evergrad._cli.sample import sample
+from evergrad._cli.serve import serve
 from evergrad._cli.streams import app as streams_app
 from evergrad._cli.train import train_app
 
@@ -34,7 +35,7 @@ app.add_typer(arena_app, name="arena")
 bench_app.command()(peers)
 bench_app.command()(scale)
 app.add_typer(bench_app, name="bench")
-for command in (demo, resume, evaluate, sample, compare, info, export, plan):
+for command in (demo, resume, evaluate, sample, compare, info, export, plan, serve):
     app.command()(command)
 
 

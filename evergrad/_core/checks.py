@@ -11,14 +11,33 @@ from evergrad._core.printable import printable_lines
 
 
 class InputError(ValueError):
-    """Something the caller gave cannot be used; the message says what and what to do."""
+    """Something the caller gave cannot be used; the message says what and what to do.
+
+    Examples:
+        >>> try:
+        ...     eg.OK(rank=0)
+        ... except eg.InputError as error:
+        ...     print(error)
+        `OK(rank=0, window=16, mix="sampling")`: rank must be a whole number >= 1, the number of Kronecker products that are kept.
+    """
 
     def __init__(self, message: str):
         ValueError.__init__(self, printable_lines(message))
 
 
 class DivergedError(ArithmeticError):
-    """A loss became non-finite, or a weight. `state` and `losses` are those after the call that noticed."""
+    """A loss became non-finite, or a weight. `state` and `losses` are those after the call that noticed.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.sgd(1e30))
+        >>> xs = jnp.ones((20, 1, 1))
+        >>> try:
+        ...     learner.run(learner.init(batch=1, key=key), xs, xs)
+        ... except eg.DivergedError as error:
+        ...     print("at step", int(error.state.time), "or before")
+        at step 20 or before
+    """
 
     def __init__(self, message: str, state: Any, losses: Any):
         super().__init__(message)
@@ -27,6 +46,7 @@ class DivergedError(ArithmeticError):
 
 
 def refuse_unless(ok: bool, message: str) -> None:
+    """Raises an `InputError` with this message unless the condition holds."""
     if not ok:
         raise InputError(message)
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, UInt32
 
 from evergrad._cells.base import output_of, outputs_of
 from evergrad._core import across
+from evergrad._core.cut_influence import cut
 from evergrad._core.linearize import initial_state, linearize, output_weights, through_layers, unflatten
 from evergrad._core.model import Model, encode, stream_losses, weight_dtype
 from evergrad._core.parameters import parameters, parted
@@ -22,7 +23,14 @@ from evergrad._pasts.base import Seen, Track
 
 
 class State(eqx.Module):
-    """All that the next step depends on; a plain pytree."""
+    """All that the next step depends on; a plain pytree.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> state = eg.Learner(model, eg.OK(rank=4), optax.sgd(0.1)).init(batch=2, key=key)
+        >>> state.model.cell.units, state.hidden.shape, int(state.time)
+        (8, (2, 8), 0)
+    """
 
     model: Model
     optimiser: Any
@@ -41,7 +49,16 @@ class State(eqx.Module):
 
 
 class Output(eqx.Module):
-    """What a step gives: the loss of every stream, and its prediction from before it learned from y."""
+    """What a step gives: the loss of every stream, and its prediction from before it learned from y.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> learner = eg.Learner(model, eg.UORO(), optax.sgd(0.1))
+        >>> xs = ys = jnp.zeros((10, 2), int)
+        >>> _, out = learner.run(learner.init(batch=2, key=key), xs, ys)
+        >>> out.losses.shape, out.predictions.shape
+        ((10, 2), (10, 2, 4))
+    """
 
     losses: Float[Array, "*T B"]
     predictions: Any  # [*T, B, outputs], or a pytree of such arrays
@@ -185,7 +202,7 @@ def _observe(estimator, state, data, feedback):
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     x = encode(cell, data.x)
     hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, data.reset)
-    track = estimator.past.remember(estimator.influence, cell, state.track, memory, _keys(state))
+    track = estimator.past.remember(cut(estimator.influence), cell, state.track, memory, _keys(state))
 
     readout, rest = parted(state.model.readout)
 
@@ -235,7 +252,7 @@ def _gradient(estimator, state, seen):
     """The state after it, the gradient of the model, and whether there was a target for it."""
     past, model = estimator.past, state.model
     seen = eqx.tree_at(lambda s: s.target, seen, past.has_target(state.track, seen))
-    cell, track = past.gradient(estimator.influence, model.cell, state.track, state.hidden, seen, _keys(state))
+    cell, track = past.gradient(cut(estimator.influence), model.cell, state.track, state.hidden, seen, _keys(state))
     if past.stride == 1:
         cell, seen = _total(cell, seen)
     else:  # what is beside was summed at every step, so that where a run is cut changes nothing
@@ -257,7 +274,7 @@ def _over_lanes(seen):
 
 
 def _with_room(estimator, state):
-    track = estimator.past.make_room(estimator.influence, state.model.cell, state.track, _keys(state))
+    track = estimator.past.make_room(cut(estimator.influence), state.model.cell, state.track, _keys(state))
     return _with_track(state, track)
 
 

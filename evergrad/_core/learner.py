@@ -48,6 +48,18 @@ class Learner:
     `feedback="random"` (with a `key`) sends the error back to the cell through a fixed random matrix of the readout's shape
     instead of the readout's own weights (feedback alignment, as RFLO and e-prop are often used); an array [n, outputs] is
     that matrix.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> learner = eg.Learner(model, eg.OK(rank=4, window=8), optax.adam(1e-2), clip=1.0)
+        >>> state = learner.init(batch=2, key=key)
+        >>> state, out = learner.step(state, jnp.array([0, 1]), jnp.array([1, 2]))
+        >>> out.losses.shape
+        (2,)
+        >>> xs = jnp.tile(jnp.arange(100)[:, None] % 4, (1, 2))
+        >>> state, out = learner.run(state, xs[:-1], xs[1:])  # the next symbol
+        >>> bool(out.losses[-1].mean() < out.losses[0].mean())
+        True
     """
 
     def __init__(

@@ -31,6 +31,12 @@ class Model(eqx.Module):
     x is ids, vectors, or a dict of them, which are put beside each other into the one vector that the cell sees, in the order
     of their names. With ids among them `inputs` says how many there are of each, `inputs={"price": 3, "weekday": 7}`, and is
     the order.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> xs = ys = jnp.zeros((10, 2), int)  # ten steps of two streams
+        >>> model.losses(xs, ys).shape
+        (10, 2)
     """
 
     cell: Cell
@@ -48,6 +54,8 @@ class Model(eqx.Module):
             f"Model's second argument is {type(readout).__name__}: use eg.Softmax or eg.Linear, or for a module and a loss of "
             "your own eg.Head(module, loss).",
         )
+        _check_weights(cell)
+        _check_untied(cell, readout)
         _check_seen(cell, readout)
         check_cell(cell)
         self.cell, self.readout, self.parts = cell, readout, None if inputs is None else _parts(inputs, cell)
@@ -178,6 +186,30 @@ def _seen(cell, state, x):
     x = encode(cell, x)
     state = jax.vmap(cell.step)(state, x)
     return state, jax.vmap(lambda state, x: output_of(cell, state, x))(state, x)
+
+
+def _check_weights(cell: Cell) -> None:
+    refuse_unless(
+        bool(jax.tree.leaves(eqx.filter(cell, eqx.is_inexact_array))),
+        f"{type(cell).__name__} has no parameters, so there is nothing to train: give it arrays of real numbers, or modules "
+        "that have some (eqx.nn.Linear), for fields.",
+    )
+
+
+def _check_untied(cell: Cell, readout: Readout) -> None:
+    """Refuses one matrix in both places: it would be two after the first update."""
+    mine = {id(a): jax.tree_util.keystr(path) for path, a in jax.tree_util.tree_leaves_with_path(cell) if _is_matrix(a)}
+    for path, a in jax.tree_util.tree_leaves_with_path(readout):
+        refuse_unless(
+            not _is_matrix(a) or id(a) not in mine,
+            f"{type(cell).__name__}{mine.get(id(a))} and {type(readout).__name__}{jax.tree_util.keystr(path)} are the same array, "
+            "but would be trained apart: to tie them, use the matrix in the cell's `output` too, where its gradient counts as "
+            "well; otherwise give the readout a copy (jnp.array(...)).",
+        )
+
+
+def _is_matrix(leaf: Any) -> bool:
+    return eqx.is_inexact_array(leaf) and leaf.ndim > 1
 
 
 def stream_losses(

@@ -59,7 +59,13 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One option for each kind of estimator, the largest that fits, or the smallest where none does."""
+    """One option for each kind of estimator, the largest that fits, or the smallest where none does.
+
+    Examples:
+        >>> found = eg.plan(eg.LSTM(inputs=50, units=256, key=key), batch=4, memory=1e8)
+        >>> [type(option.estimator).__name__ for option in found.options if option.fits][:3]
+        ['OK', 'KTP', 'KF']
+    """
 
     options: tuple[Option, ...]
     recommended: Option | None
@@ -81,6 +87,13 @@ def plan(
     unless said. `rates` of the machine are measured, in a second or two, unless given. `reach` is a horizon that is known to
     hold nearly all of the gradient (`eg.lab.reach(...).advised`): rolling TBPTT with it is then recommended where it fits and
     takes less time than what would be recommended otherwise.
+
+    Examples:
+        >>> found = eg.plan(eg.LSTM(inputs=50, units=32, key=key), batch=4, memory=1e9)
+        >>> found.recommended.estimator
+        RTRL(window=64)
+        >>> print(found.why)
+        it is exact, and it fits.
     """
     whole_number(batch, 1, f"plan(batch={batch})", "batch", "the number of streams")
     for name, budget in (("memory", memory), ("seconds", seconds)):
@@ -143,9 +156,7 @@ def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates
 
     bytes_ = bytes_of(state) + scratch(cell, estimator, batch)
     seconds = rates and _seconds(cost, calls, rates)
-    return Option(
-        estimator, bytes_, total, seconds, True, getattr(cell, "depth", "") == "layerwise", estimator.exact_for(cell)
-    )
+    return Option(estimator, bytes_, total, seconds, True, cell.layerwise, estimator.exact_for(cell))
 
 
 def scratch(cell: Cell, estimator: Estimator, batch: int) -> int:

@@ -35,7 +35,12 @@ class NoGradient(InputError):
 @dataclasses.dataclass(frozen=True)
 class Probed:
     """Of an estimator over a sequence: the cosine of its gradients with the exact ones and their squared error in units of the
-    exact gradient's square, summed over steps, each with a standard error over directions."""
+    exact gradient's square, summed over steps, each with a standard error over directions.
+
+    Examples:
+        >>> print(eg.lab.Probed(cosine=0.98, cosine_error=0.01, error=0.04, error_error=0.01))
+        cosine 0.980 ± 0.010, error²/gradient² 0.04 ± 0.01
+    """
 
     cosine: float
     cosine_error: float
@@ -61,6 +66,13 @@ def probe(
 
     A loss's gradient is needed at the loss's own step, so TBPTT wants stride=1 and ARTBP rolling=True. Memory: probes · B states; time: probes forward passes, and a
     product with every direction a step and estimator.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> xs = ys = jnp.ones((30, 2, 1))
+        >>> found = eg.lab.probe(model, {"exact": eg.RTRL()}, xs, ys, probes=4, key=key)
+        >>> f"{found['exact'].cosine:.3f}"
+        '1.000'
     """
     whole_number(probes, 2, f"probe(probes={probes})", "probes", "the random directions")
     key = require_key(key, "eg.lab.probe(model, estimators, xs, ys, key=...)")

@@ -17,6 +17,10 @@ class Readout(eqx.Module):
     """An affine map of h, and what its result means: a prediction, and a loss against a target.
 
     `eg.Head` is one of another form, for which z, y and the prediction may be pytrees.
+
+    Examples:
+        >>> isinstance(eg.Linear(units=8, outputs=1, key=key), eg.Readout)
+        True
     """
 
     targets: ClassVar[str] = "numbers"  # what it predicts, in a word; "classes" if it has classes
@@ -43,7 +47,13 @@ class Readout(eqx.Module):
 
 
 class Softmax(Readout):
-    """Probabilities of `classes` symbols; the loss is −log p(y) in nats, for an integer y."""
+    """Probabilities of `classes` symbols; the loss is −log p(y) in nats, for an integer y.
+
+    Examples:
+        >>> readout = eg.Softmax(units=8, classes=4, key=key)
+        >>> readout.predict(readout(jnp.ones(8))).shape  # four probabilities
+        (4,)
+    """
 
     units: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
@@ -68,7 +78,13 @@ class Softmax(Readout):
 
 
 class Linear(Readout):
-    """Real vectors; the loss is the squared error, summed over the `outputs`."""
+    """Real vectors; the loss is the squared error, summed over the `outputs`.
+
+    Examples:
+        >>> readout = eg.Linear(units=8, outputs=2, key=key)
+        >>> float(readout.loss(jnp.zeros(2), jnp.ones(2)))
+        2.0
+    """
 
     units: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)

@@ -24,6 +24,15 @@ def clip_and_update(
 
     `gradient` is Model-shaped, as `eg.gradients` gives it. The norm of its recurrent part, the cell's, is first brought
     down to `clip`; the readout's is left alone. `state` comes from `optimiser.init(eg.parameters(model))`.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> optimiser = optax.adam(1e-2)
+        >>> state = optimiser.init(eg.parameters(model))
+        >>> xs = ys = jnp.zeros((10, 2), int)
+        >>> _, found = eg.gradients(model, eg.RTRL(), xs, ys, key=key)
+        >>> mean = jax.tree.map(lambda a: a.mean(0), found)
+        >>> model, state = eg.clip_and_update(model, optimiser, state, mean, clip=1.0)
     """
     gradient = gradient if clip is None else _clipped(gradient, clip)
     # optimisers are other people's code, and not all of it bears JAX's strict modes

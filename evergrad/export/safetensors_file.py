@@ -29,6 +29,16 @@ def readout_path(path: Path) -> Path:
 def export_safetensors(model: eg.Model, path: str | Path) -> list[Path]:
     """Two files: the cell, for `torch.nn.RNN/LSTM/GRU(...).load_state_dict`, and beside it the readout, `*.readout.*`,
     for `torch.nn.Linear(...).load_state_dict`; a Softmax readout's probabilities are the softmax of that.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.safetensors"
+        ...     _ = eg.export.export_safetensors(model, file)
+        ...     again = eg.export.import_safetensors(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     path = Path(path)
     metadata = {"cell": kind_of(layers_of(model.cell)[0]), "readout": type(model.readout).__name__}
@@ -45,6 +55,16 @@ def import_safetensors(path: str | Path, *, readout: str | None = None) -> eg.Mo
     (`fc.weight`, `fc.bias`). That of a cell alone has its readout in the file beside it (`weight`, `bias` in *.readout.*).
 
     `readout` is "linear" or "softmax", by default what the file says.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.safetensors"
+        ...     _ = eg.export.export_safetensors(model, file)
+        ...     again = eg.export.import_safetensors(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     path = Path(path)
     refuse_pickle(path)

@@ -32,7 +32,14 @@ from evergrad.lab.injected import Fold
 @dataclasses.dataclass(frozen=True)
 class Certificate:
     """After every fold: `bounds` on ‖G' − G‖ (in the root mean square where the estimator is `unbiased`), the `sizes` ‖G'‖ and
-    the `growth` ρ̄ of its steps together; `steps` counts the steps behind a fold."""
+    the `growth` ρ̄ of its steps together; `steps` counts the steps behind a fold.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> found = eg.lab.certificate(model, eg.OK(rank=2, window=4), jnp.ones((8, 1, 1)), key=key)
+        >>> found.bounds.shape, found.unbiased
+        ((2,), True)
+    """
 
     steps: np.ndarray
     bounds: np.ndarray
@@ -58,7 +65,14 @@ class Certificate:
 
 
 def certificate(model: Model, estimator: OK, xs: Any, resets: Any = None, *, key: Array | None = None) -> Certificate:
-    """Of OK over xs [T, B], for the first stream, with frozen weights. Builds the influence, m·p·q numbers, at every fold."""
+    """Of OK over xs [T, B], for the first stream, with frozen weights. Builds the influence, m·p·q numbers, at every fold.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> found = eg.lab.certificate(model, eg.OK(rank=2, window=4), jnp.ones((8, 1, 1)), key=key)
+        >>> found.steps.tolist()  # a bound after every fold of a window
+        [4, 8]
+    """
     cell, call = model.cell, "eg.lab.certificate(model, estimator, xs, key=...)"
     refuse_unless(
         isinstance(estimator, OK), f"`{call}` knows how OK squeezes, and {estimator!r} is another: use eg.lab.probe."

@@ -43,6 +43,13 @@ def reach(
 
     With `probes`, so many random directions are carried forward instead, and lags 1, 2, 4, … are looked at, all steps with a
     target at an age of the lag. Cost: probes · log₂(T) · T forward steps; memory log₂(T) · B states, however long the sequence is.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> xs = ys = jnp.ones((30, 2, 1))
+        >>> found = eg.lab.reach(model, xs, ys, samples=4, key=key)
+        >>> found.horizon(0.99) <= 30
+        True
     """
     if probes is not None:
         from evergrad.lab.lag_probes import reach_by_probes
@@ -58,11 +65,11 @@ def reach(
     )
     at = np.asarray(jax.random.choice(key, jnp.asarray(late), (min(samples, len(late)),), replace=False))
     memories = _forward(model, data)
-    found = [np.asarray(a, np.float64) for a in _parts(model, data, memories, jnp.asarray(at))]
-    return _summary(*found, cost_of(model.cell))
+    missing, whole = (np.asarray(a, np.float64) for a in _parts(model, data, memories, jnp.asarray(at)))
+    return _summary(missing, whole, cost_of(model.cell))
 
 
-def _summary(missing: np.ndarray, whole: np.ndarray, cost: Cost) -> Reach:
+def _summary(missing: np.ndarray, whole: np.ndarray, cost: Cost | None) -> Reach:
     """From ‖g − g_J‖² [samples, lags] and ‖g‖² [samples]: the ratio of the sums, and its standard error by leaving one out."""
     refuse_unless(bool(whole.sum() > 0), "the gradient is zero at all steps that were looked at: nothing can be said.")
     lags = missing.shape[1]

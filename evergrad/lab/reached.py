@@ -27,7 +27,17 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """`shares[i]` of the squared gradient lies within the last `at[i]` steps; `error` is a standard error over what was looked at."""
+    """`shares[i]` of the squared gradient lies within the last `at[i]` steps; `error` is a standard error over what was looked at.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> xs = ys = jnp.ones((30, 2, 1))
+        >>> found = eg.lab.reach(model, xs, ys, samples=4, key=key)
+        >>> found.looked_at, found.most
+        (4, 30)
+        >>> bool(found.shares[-1] > 0.99)  # of the squared gradient, within as many steps
+        True
+    """
 
     shares: Float[np.ndarray, " lags"]
     error: Float[np.ndarray, " lags"]
@@ -139,4 +149,4 @@ def read(path: Path) -> Reach:
         ) from None
     if not sound:
         raise InputError(f"{path} is damaged: make it again with `evergrad lab reach RUN --out DIR`.")
-    return Reach(*arrays, int(found.get("looked_at", found.get("samples", 0))), most, lags)
+    return Reach(arrays[0], arrays[1], int(found.get("looked_at", found.get("samples", 0))), most, lags)
