@@ -90,7 +90,9 @@ class TensorBoard:
             figures["steps_per_second"] = now.steps_per_second
         for name, value in figures.items():
             self._writer.add_scalar(name, value, now.step)
-        self._writer.close() if now.step == now.steps else self._writer.flush()
+        # what is flushed reaches the file some time later, and what is closed now
+        written = self._writer.close if now.step == now.steps else self._writer.flush
+        written()
 
 
 def summary_writer(who: str) -> Any:
