@@ -12,10 +12,13 @@ from evergrad._core.placing import along, everywhere, place, refuse_unspread
 
 
 class Data(eqx.Module):
-    """x, y, reset and the weight of the target (0: missing) of B streams; a sequence has T steps in front."""
+    """x, y, reset and the weight of the target (0: missing) of B streams; a sequence has T steps in front.
+
+    y may be a pytree, as the readout has it, or None where no stream has a target.
+    """
 
     x: Array
-    y: Array
+    y: Any
     reset: Array
     weight: Array
 
@@ -38,7 +41,7 @@ class Source(eqx.Module):
         """The axis of the streams in every array of the source and of a position, −1 where all streams share it.
 
         Where streams are spread over devices, `emit` and `hear` see those of one device; what concerns all streams they
-        get from `evergrad._core.across`.
+        get from `evergrad.extend.across`.
         """
         refuse_unspread(self)
 

@@ -12,11 +12,11 @@ from evergrad._core.checks import refuse_unless, whole_number
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step
 from evergrad._core.linearize import recurrent_weight, weight_gradient
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
-from evergrad._pasts.window import Window
+from evergrad._estimators.base import WINDOWS
+from evergrad._estimators.windowed import Windowed, check_window
 
 
-class SnAp(Estimator):
+class SnAp(Windowed):
     """The sparse n-step approximation: of G only the units that a weight's own unit can reach within n − 1 hops.
 
         G' = mask ∘ (H G + F),  mask[u, (p, γ, i)] = u ∈ Rₙ(i);  R₁(i) = {i},  Rⱼ₊₁(i) = Rⱼ(i) ∪ {u that sees a v ∈ Rⱼ(i)}
@@ -25,6 +25,11 @@ class SnAp(Estimator):
     Biased, without noise, and exact once Rₙ grows no more. Only weights that exist are kept. With K the most of them in a
     column and R the most units in Rₙ: memory s·R·K·q, time s²·R²·K·q. Reference: Menick et al. 2020; the union over
     hops is meant, not the n-th power alone, which loses what is near where no unit sees itself.
+
+    Examples:
+        >>> cell = eg.RNN(inputs=3, units=16, key=key, mask=0.2)  # a fifth of the weights exists
+        >>> model = eg.Model(cell, eg.Linear(16, 1, key=key))
+        >>> learner = eg.Learner(model, eg.SnAp(order=2), optax.adam(1e-3))
     """
 
     order: int = eqx.field(static=True)
@@ -45,10 +50,6 @@ class SnAp(Estimator):
         whole_number(order, 1, call, "order", "one more than the hops from unit to unit that are followed")
         check_window(window, call)
         self.order, self.window = order, window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

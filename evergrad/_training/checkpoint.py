@@ -29,8 +29,9 @@ from evergrad._core.not_none import not_none
 from evergrad._training.team import ALONE, Alone, Team
 
 # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps; 3 had no checksum
-# of the notes, and did not say whose it was; 4 had what waits for the end of a stride beside the track
-FORMAT = 5
+# of the notes, and did not say whose it was; 4 had what waits for the end of a stride beside the track; 5 had a horizon's
+# steps in nearly twice as many slots
+FORMAT = 6
 _WINDOW, _CELL = "state.track.weights.", "state.model.cell."
 _PRODUCT = "evergrad"
 
@@ -116,7 +117,8 @@ class Checkpoints:
             reasons = reasons or self._differences(arrays, notes)
             if not reasons:
                 arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in not_none(arrays).items()}
-                return put_back(like, _with_window(arrays, named)), not_none(notes)["notes"]
+                arrays = _with_window(_in_one_round(arrays, named), named)
+                return put_back(like, arrays), not_none(notes)["notes"]
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
         if problems:
@@ -164,6 +166,8 @@ class Checkpoints:
             stored = self._reader.item_metadata(step)["arrays"]
             if notes["format"] < 5 and _BEFORE_5[0] in stored:
                 named = _as_before_5(named, stored)
+            if notes["format"] < 6:
+                named = _as_before_6(named, stored)
             check_form(named, notes["checksums"], stored)
             form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=_place(a)) for name, a in named.items()}
             how = ocp.checkpoint_utils.construct_restore_args(form)
@@ -261,6 +265,31 @@ def _as_before_5(named: dict[str, Any], stored: Any) -> dict[str, Any]:
     former = {_renamed(name, _SINCE_5, _BEFORE_5): a for name, a in named.items()}
     extra = [name for name in stored if _is_one_of(name, (*_BACK_BEFORE_5, "state.phase")) and name not in former]
     return former | {name: jax.ShapeDtypeStruct(stored[name].shape, stored[name].dtype) for name in extra}
+
+
+_SLOTS, _COUNT = ("state.track.memories", "state.track.deltas"), "state.track.count"
+
+
+def _as_before_6(named: dict[str, Any], stored: Any) -> dict[str, Any]:
+    """The same with the slots that there were: 2h − 1 for a horizon of h, which is now as many as there are."""
+
+    def former(name, a):
+        there = tuple(stored[name].shape) if name in stored else a.shape
+        doubled = _is_one_of(name, _SLOTS) and there == (2 * a.shape[0] - 1, *a.shape[1:])
+        return jax.ShapeDtypeStruct(there, a.dtype, sharding=getattr(a, "sharding", None)) if doubled else a
+
+    return {name: former(name, a) for name, a in named.items()}
+
+
+def _in_one_round(arrays: dict[str, jax.Array], named: dict[str, Any]) -> dict[str, jax.Array]:
+    """The newest steps of what was in the former slots."""
+    doubled = {name for name in arrays if name in named and arrays[name].shape != named[name].shape}
+    if not doubled:
+        return arrays
+    count, slots = arrays[_COUNT], min(len(named[name]) for name in doubled)
+    first = jnp.maximum(count - slots, 0)
+    newest = {name: jax.lax.dynamic_slice_in_dim(arrays[name], first, slots) for name in doubled}
+    return arrays | newest | {_COUNT: jnp.minimum(count, slots)}
 
 
 def _is_one_of(name: str, heads: tuple[str, ...]) -> bool:

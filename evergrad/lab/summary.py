@@ -91,7 +91,7 @@ def plot_reach(title: str, found: Any, path: Path) -> None:
     """What is missing of the gradient's square beyond every horizon, on two logarithmic axes."""
     from matplotlib import ticker
 
-    lags = np.arange(1, len(found.shares) + 1)
+    lags = found.at
     missing = np.maximum(1 - found.shares, 1e-6)
     figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
     style = line_style(0)

@@ -1,10 +1,10 @@
 """Several devices do what one does: lanes or influence spread over them, and what that moves."""
 
-import subprocess
-import sys
+import contextlib
 
 import equinox as eqx
 import jax
+import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -12,24 +12,25 @@ import pytest
 import evergrad as eg
 from evergrad._core.placing import mesh_of
 from evergrad._core.sources import Source
-from tests.training_helpers import ROOT, environment
+from tests.device_scenes import arrays_of
 
 FIVE = ("ok", "ktp", "uoro", "rtrl", "tbptt")
 
 
-def run(folder, *cases, single=False):
-    """The arrays of every case, from a process with four devices."""
-    file = folder / "arrays.npz"
-    settings = environment() | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} | ({"SINGLE": "1"} if single else {})
-    line = [sys.executable, "-m", "tests.devices_script", file, *cases]
-    done = subprocess.run(line, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    results = {case: {} for case in cases}
-    with np.load(file) as arrays:
-        for name in arrays.files:
-            case, _, what = name.partition("|")
-            results[case][what] = arrays[name]
-    return results
+def run(*cases, single=False):
+    """The arrays of every case, with dtypes promoted as Optax's Adam needs it."""
+    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(not single), whatever_shapes():
+        return {case: arrays_of(case) for case in cases}
+
+
+@contextlib.contextmanager
+def whatever_shapes():
+    """The code says the shapes of whole influences, and a device may have a part."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def assert_close(many, one, tolerance=1e-10):
@@ -44,8 +45,8 @@ def assert_close(many, one, tolerance=1e-10):
 
 
 @pytest.fixture(scope="module")
-def lanes(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("lanes"), *(f"lanes/{name}/{n}" for name in FIVE for n in (1, 4)))
+def lanes():
+    return run(*(f"lanes/{name}/{n}" for name in FIVE for n in (1, 4)))
 
 
 @pytest.mark.parametrize("name", FIVE)
@@ -57,15 +58,15 @@ def test_lanes_over_four_devices_learn_what_one_device_learns(lanes, name):
 
 
 @pytest.mark.slow
-def test_so_they_do_over_two_devices_and_in_single_precision(tmp_path):
-    results = run(tmp_path, *(f"lanes/{name}/{n}" for name in (*FIVE, "ok0", "rtrl4") for n in (1, 2, 4)), single=True)
+def test_so_they_do_over_two_devices_and_in_single_precision():
+    results = run(*(f"lanes/{name}/{n}" for name in (*FIVE, "ok0", "rtrl4") for n in (1, 2, 4)), single=True)
     for case, arrays in results.items():
         assert_close(arrays, results[case[:-1] + "1"], tolerance=2e-3)
 
 
 @pytest.fixture(scope="module")
-def split(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("split"), *(f"influence/{case}/{n}" for case in SPLIT for n in (1, 4)))
+def split():
+    return run(*(f"influence/{case}/{n}" for case in SPLIT for n in (1, 4)))
 
 
 SPLIT = ("ok/RHN", "rtrl4/GRU")
@@ -77,8 +78,8 @@ def test_a_split_influence_is_exact(split, case):
 
 
 @pytest.fixture(scope="module")
-def tasks(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("tasks"), *(f"task/{name}/{n}" for name in ("copy", "cue") for n in (1, 4)))
+def tasks():
+    return run(*(f"task/{name}/{n}" for name in ("copy", "cue") for n in (1, 4)))
 
 
 def test_a_task_makes_the_same_streams_on_many_devices(tasks):
@@ -89,21 +90,23 @@ def test_a_task_makes_the_same_streams_on_many_devices(tasks):
 
 
 @pytest.mark.slow
-def test_so_do_other_tasks_and_cells(tmp_path):
+def test_so_do_other_tasks_and_cells():
     cases = ("task/text", "task/series", "influence/rtrl/LSTM", "influence/ok0/GRU", "influence/rtrl/RHN")
-    results = run(tmp_path, *(f"{case}/{n}" for case in cases for n in (1, 4)))
+    results = run(*(f"{case}/{n}" for case in cases for n in (1, 4)))
     for case in cases:
         assert_close(results[f"{case}/4"], results[f"{case}/1"])
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
+def programs():
     cases = ("program/ok/4/lanes", "program/ok/4/influence", "program/rtrl/4/influence")
-    return run(tmp_path_factory.mktemp("programs"), *cases, "refused/4/lanes", "refused/4/influence")
+    large = ("program/ok8/4/influence/64", "program/rtrl/4/influence/64")
+    return run(*cases, *large, "refused/4/lanes", "refused/4/influence")
 
 
 PARAMETERS = (50 + 16 + 1) * 32 + 17 * 50  # of an RHN with 16 units on 50 symbols
 NUMBER = 8  # bytes
+STREAMS = 4
 
 
 def test_one_all_reduce_of_the_gradient_is_all_that_a_step_moves(programs):
@@ -120,6 +123,21 @@ def test_each_device_holds_its_share_of_a_split_influence(programs, name):
     data = 2 * 4 * (4 + 4 + 1 + 8)  # x, y, reset and weight of two steps of four streams
     assert found["held"] == pytest.approx(found["state"] - elsewhere + data, abs=64)
     assert elsewhere > 10_000
+
+
+@pytest.mark.parametrize("name", ["ok8", "rtrl"])
+def test_no_part_of_a_split_influence_moves(programs, name):
+    """The compiler cuts the work on it, and moves the gradient, which every device needs, once a step; all else is small."""
+    program = programs[f"program/{name}/4/influence/64"]
+    moved, gradient = np.concatenate([program["all-reduce"], program["other"]]), NUMBER * (50 + 64 + 1) * 128
+    assert (moved[:, 1] == gradient).sum() == 1
+    assert (moved[moved[:, 1] != gradient, 1] <= NUMBER * STREAMS * 64 * 64).all(), moved
+    assert program["influence"] > 4 * gradient
+
+
+def test_nor_is_room_for_all_of_it_made(programs):
+    program = programs["program/rtrl/4/influence/64"]
+    assert program["scratch"] < program["influence"] / 2
 
 
 def learner(estimator=None):

@@ -35,18 +35,21 @@ def predicted(setting, estimator, rates=RATES):
     return predict(cell, estimator, batch=setting.batch, outputs=setting.symbols, rates=rates)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("estimator", crossed(MANY, lambda estimator: estimator == eg.OK(rank=8, window=16), repr))
 def test_memory_is_that_of_the_compiled_program(estimator):
     ratio = predicted(LSTM, estimator).bytes / program_bytes(LSTM, estimator)
     assert 1 / 1.3 < ratio < 1.3
 
 
+@pytest.mark.optimised
 def test_memory_at_the_papers_size():
     estimator = eg.OK(rank=16, window=16)
     assert 1 / 1.3 < predicted(COPY, estimator).bytes / program_bytes(COPY, estimator) < 1.3
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_times_are_those_measured():
     settings = (COPY, dataclasses.replace(LSTM, units=64))
     rates = measured_rates()

@@ -1,10 +1,4 @@
-"""A process with four devices: `python -m tests.devices_script FILE CASE...` writes the arrays of every case.
-
-The number of devices is fixed when JAX starts, so scenes with several of them need a process of their own.
-"""
-
-import os
-import sys
+"""What is done on one device and on several of the four that tests/conftest.py makes: the arrays of every case."""
 
 import equinox as eqx
 import jax
@@ -24,6 +18,7 @@ BATCH, STEPS, UNITS, INPUTS = 4, 200, 8, 5
 ESTIMATORS = {
     "ok": eg.OK(rank=3, window=4),
     "ok0": eg.OK(rank=3, window=0),
+    "ok8": eg.OK(rank=8, window=4),
     "ktp": eg.KTP(rank=3),
     "uoro": eg.UORO(window=2),
     "rtrl": eg.RTRL(),
@@ -120,9 +115,9 @@ def task(name, devices):
     return followed(sources[name](), int(devices))
 
 
-def program(name, devices, shard):
+def program(name, devices, shard, units=16):
     """What one device holds, of what, and what moves: [loops, bytes] of every collective operation."""
-    setting = Setting("program", units=16, batch=BATCH, rank=4, symbols=50, window=4)
+    setting = Setting("program", units=int(units), batch=BATCH, rank=4, symbols=50, window=4)
     how = {"estimator": ESTIMATORS[name], "shard": shard}
     compiled = scale.compiled(setting, mesh(int(devices)), steps=2, **how)
     _, state, _ = scale.prepare(setting, mesh(int(devices)), 2, **how)
@@ -132,6 +127,7 @@ def program(name, devices, shard):
         "held": np.array(compiled.memory_analysis().argument_size_in_bytes),
         "state": np.array(size(state)),
         "influence": np.array(max(a.nbytes for a in jax.tree.leaves(state.track.carried))),
+        "scratch": np.array(compiled.memory_analysis().temp_size_in_bytes),
         "all-reduce": np.array([(m.loops, m.bytes) for m in found if m.kind == "all-reduce"]).reshape(-1, 2),
         "other": np.array([(m.loops, m.bytes) for m in found if m.kind != "all-reduce"]).reshape(-1, 2),
     }
@@ -146,12 +142,8 @@ def refused(batch, shard):
 
 SCENES = {each.__name__: each for each in (lanes, some_targets, influence, task, program, refused)}
 
-if __name__ == "__main__":
-    jax.config.update("jax_num_cpu_devices", 4)
-    jax.config.update("jax_enable_x64", os.environ.get("SINGLE") is None)
-    file, *wanted = sys.argv[1:]
-    results = {}
-    for case in wanted:
-        scene, *arguments = case.split("/")
-        results |= {f"{case}|{name}": array for name, array in SCENES[scene](*arguments).items()}
-    np.savez(file, **results)
+
+def arrays_of(case):
+    """Of one written as SCENE/ARGUMENT/…, by name."""
+    scene, *arguments = case.split("/")
+    return SCENES[scene](*arguments)
