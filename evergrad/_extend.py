@@ -1,6 +1,7 @@
 """The names of `evergrad.extend`; importing this imports JAX."""
 
 from evergrad._cells.base import Cell, KroneckerCell
+from evergrad._core import across
 from evergrad._core.blocks import (
     Block,
     Terms,
@@ -38,6 +39,7 @@ from evergrad._estimators.scaling import balance, mixed
 from evergrad._pasts.base import Past, Seen, Track
 from evergrad._pasts.chunks import Chunks
 from evergrad._pasts.window import Window
+from evergrad._tasks.generated import Generated
 
 __all__ = [
     "Block",
@@ -49,6 +51,7 @@ __all__ = [
     "Estimator",
     "Frozen",
     "GeneralMemory",
+    "Generated",
     "Influence",
     "InputError",
     "KroneckerCell",
@@ -68,6 +71,7 @@ __all__ = [
     "Transition",
     "Window",
     "absorbed",
+    "across",
     "assembled",
     "balance",
     "block",

@@ -22,6 +22,7 @@ from evergrad._cells import (
 from evergrad._core.adapters import from_equinox, from_flax, to_equinox, to_flax
 from evergrad._core.checks import DivergedError, InputError
 from evergrad._core.driver import Output, State
+from evergrad._core.follower import Followed, Follower
 from evergrad._core.frozen import gradients
 from evergrad._core.learner import Learner
 from evergrad._core.low_rank import optimal_low_rank, optimal_variance
@@ -77,6 +78,8 @@ __all__ = [
     "EProp",
     "Estimator",
     "Fixed",
+    "Followed",
+    "Follower",
     "Frozen",
     "IndRNN",
     "InputError",

@@ -18,6 +18,7 @@ BATCH, STEPS, UNITS, INPUTS = 4, 200, 8, 5
 ESTIMATORS = {
     "ok": eg.OK(rank=3, window=4),
     "ok0": eg.OK(rank=3, window=0),
+    "ok8": eg.OK(rank=8, window=4),
     "ktp": eg.KTP(rank=3),
     "uoro": eg.UORO(window=2),
     "rtrl": eg.RTRL(),
@@ -114,9 +115,9 @@ def task(name, devices):
     return followed(sources[name](), int(devices))
 
 
-def program(name, devices, shard):
+def program(name, devices, shard, units=16):
     """What one device holds, of what, and what moves: [loops, bytes] of every collective operation."""
-    setting = Setting("program", units=16, batch=BATCH, rank=4, symbols=50, window=4)
+    setting = Setting("program", units=int(units), batch=BATCH, rank=4, symbols=50, window=4)
     how = {"estimator": ESTIMATORS[name], "shard": shard}
     compiled = scale.compiled(setting, mesh(int(devices)), steps=2, **how)
     _, state, _ = scale.prepare(setting, mesh(int(devices)), 2, **how)
@@ -126,6 +127,7 @@ def program(name, devices, shard):
         "held": np.array(compiled.memory_analysis().argument_size_in_bytes),
         "state": np.array(size(state)),
         "influence": np.array(max(a.nbytes for a in jax.tree.leaves(state.track.carried))),
+        "scratch": np.array(compiled.memory_analysis().temp_size_in_bytes),
         "all-reduce": np.array([(m.loops, m.bytes) for m in found if m.kind == "all-reduce"]).reshape(-1, 2),
         "other": np.array([(m.loops, m.bytes) for m in found if m.kind != "all-reduce"]).reshape(-1, 2),
     }

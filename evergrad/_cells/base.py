@@ -34,6 +34,11 @@ class Cell(eqx.Module):
     inputs: eqx.AbstractVar[int]
     units: eqx.AbstractVar[int]
 
+    @property
+    def layerwise(self) -> bool:
+        """Whether it is trained layer by layer, every layer with an influence of its own: a stack with depth="layerwise"."""
+        return False
+
     @abc.abstractmethod
     def initial(self) -> Any:
         """The state, any pytree of arrays, that a stream starts from; a constant, which is not trained."""
@@ -49,7 +54,7 @@ class Cell(eqx.Module):
 
 def step_of(cell: Cell) -> Callable[[Any, Any], Any]:
     """What estimators differentiate: the step, or where a cell is to be trained layer by layer, one that keeps layers apart."""
-    return cast(Any, cell).step_apart if getattr(cell, "depth", None) == "layerwise" else cell.step
+    return cast(Any, cell).step_apart if cell.layerwise else cell.step
 
 
 def output_of(cell: Cell, state: Any, x: Any) -> Float[Array, " n"]:

@@ -74,6 +74,10 @@ class Stack(Cell):
                 size = _output_size(layer, size, name)
         return sum(sizes) if self.see == "all" else size
 
+    @property
+    def layerwise(self):
+        return self.depth == "layerwise"
+
     def initial(self):
         return tuple(layer.initial() for layer in self.layers if isinstance(layer, Cell))
 

@@ -25,8 +25,8 @@ def list_() -> None:
         from rich.console import Console
         from rich.table import Table
 
+        from evergrad.arena.budgets import BUDGETS
         from evergrad.arena.challenges import CHALLENGES
-        from evergrad.arena.commands import BUDGETS
 
         table = Table("task", "what", "what has to be held")
         for name, challenge in CHALLENGES.items():
@@ -60,7 +60,12 @@ def run(
     ] = None,
     least_steps: Annotated[int | None, typer.Option(help="Steps of a trial at least.", min=40, max=10**9)] = None,
     batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**20)] = 16,
-    rate: Annotated[float, typer.Option(help="Adam's learning rate, the same for all.", min=1e-9, max=1.0)] = 0.003,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Adam's learning rate, the same for all.", min=1e-9, max=1.0, show_default="0.01; desk: 0.003"
+        ),
+    ] = None,
     out: Out = Path("runs/arena"),
 ) -> None:
     """Try everyone. What is in OUT/result.json is not done again: stop by Ctrl-C, and the same command goes on.
@@ -80,9 +85,10 @@ def _run(budget, said, out):
     from evergrad._cli.overwriting import check_may_replace
     from evergrad._training.signals import listening
     from evergrad.arena import commands, results
+    from evergrad.arena.budgets import wanted
 
     say = _saying(Console())
-    want = commands.wanted(budget, said)
+    want = wanted(budget, said)
     check_may_replace(out / results.FILE, "JSON", "--out")
     with listening() as stop:
         done = commands.run(want, out, stop, say)
@@ -130,9 +136,10 @@ def time_(out: Out = Path("runs/arena")) -> None:
 
         from evergrad._training.signals import listening
         from evergrad.arena import commands, results
+        from evergrad.arena.clock import retime
 
         say = _saying(Console())
         with listening() as stop:
-            done = commands.retime(out / results.FILE, stop, say)
+            done = retime(out / results.FILE, stop, say)
         say(f"page: {commands.report([out / results.FILE], out)}")
     leave_by_signal(None if done else stop.signal)

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from evergrad._cells.base import Cell, KroneckerCell
-from evergrad._core import across
 from evergrad._core.linearize import (
     GeneralMemory,
     KroneckerMemory,
@@ -36,7 +35,7 @@ class Terms(eqx.Module):
     """What a map's N uses add: Σ aᵢ ⊗ Cᵢ, the rows of C those that the map can reach."""
 
     vectors: Float[Array, "N p"]
-    columns: Float[Array, "m N share"]
+    columns: Float[Array, "m N q"]
 
 
 class Block(eqx.Module):
@@ -48,10 +47,9 @@ class Block(eqx.Module):
 
     def carry(self, a: Float[Array, "m ..."], rows: np.ndarray) -> Float[Array, "m ..."]:
         """P a, for the rows of a state that a parameter can reach."""
-        flat = a.reshape(len(a), -1)
         if isinstance(self.product, KroneckerTransition):
-            return self.product.matmul(flat).reshape(a.shape)
-        return (rows_of(rows_of(self.product, rows), rows, axis=1) @ flat).reshape(a.shape)
+            return self.product.matmul(a)
+        return jnp.tensordot(rows_of(rows_of(self.product, rows), rows, axis=1), a, 1)
 
 
 def block(cells: Cell, memories: Memory) -> Block:
@@ -67,7 +65,7 @@ def block(cells: Cell, memories: Memory) -> Block:
 def _one_step(cells, memories):
     """H is then known without a product, and D is diagonal."""
     cell, memory = first_of(cells), jax.tree.map(lambda a: a[0], memories)
-    columns = across.own(dense_diagonals(memory.diagonals), axis=1)
+    columns = dense_diagonals(memory.diagonals)
     return Block(
         kronecker_transition(cast(KroneckerCell, cell), memory), (Terms(memories.regressor, columns[:, None]),), ()
     )
@@ -176,11 +174,6 @@ def all_rows(a: Float[Array, "some ..."], rows: np.ndarray, m: int) -> Float[Arr
 def size_of(cell: Cell) -> int:
     """m, the numbers in a state."""
     return initial_state(cell).size
-
-
-def own_share(columns: Float[Array, "m N q"], a: Float[Array, "m r share"]) -> Float[Array, "m N share"]:
-    """This device's share of what is new, where the influence is split over devices and it is not that already."""
-    return columns if columns.shape[2] == a.shape[2] else across.own(columns, 2)
 
 
 def weight_dtype(cell: Cell) -> jnp.dtype:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, UInt32
 
 from evergrad._cells.base import output_of
 from evergrad._core import across
+from evergrad._core.cut_influence import cut
 from evergrad._core.linearize import initial_state, linearize, output_weights, through_layers, unflatten
 from evergrad._core.model import Model, encode, stream_losses, weight_dtype
 from evergrad._core.parameters import parameters, parted
@@ -179,7 +180,7 @@ def _observe(estimator, state, data, feedback):
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     x = encode(cell, data.x)
     hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, data.reset)
-    track = estimator.past.remember(estimator.influence, cell, state.track, memory, _keys(state))
+    track = estimator.past.remember(cut(estimator.influence), cell, state.track, memory, _keys(state))
 
     readout, rest = parted(state.model.readout)
 
@@ -229,7 +230,7 @@ def _gradient(estimator, state, seen):
     """The state after it, the gradient of the model, and whether there was a target for it."""
     past, model = estimator.past, state.model
     seen = eqx.tree_at(lambda s: s.target, seen, past.has_target(state.track, seen))
-    cell, track = past.gradient(estimator.influence, model.cell, state.track, state.hidden, seen, _keys(state))
+    cell, track = past.gradient(cut(estimator.influence), model.cell, state.track, state.hidden, seen, _keys(state))
     if past.stride == 1:
         cell, seen = _total(cell, seen)
     else:  # what is beside was summed at every step, so that where a run is cut changes nothing
@@ -251,7 +252,7 @@ def _over_lanes(seen):
 
 
 def _with_room(estimator, state):
-    track = estimator.past.make_room(estimator.influence, state.model.cell, state.track, _keys(state))
+    track = estimator.past.make_room(cut(estimator.influence), state.model.cell, state.track, _keys(state))
     return _with_track(state, track)
 
 

@@ -65,7 +65,8 @@ class Influence(eqx.Module):
     def split(self, cell: Cell, parts: int) -> Any:
         """For `shard="influence"`: the axis of every array of `init` that is cut in so many parts, −1 where none is.
 
-        `absorb` and `contract` then see one part, and get the rest from `evergrad._core.across`.
+        `absorb` and `contract` are written for whole arrays as ever: the compiler cuts what they do along these axes.
+        Products and sums keep to them; a reshape that joins a cut axis to another one does not, and moves it all.
         """
         raise InputError(
             f'`Learner.init(shard="influence")`: {type(self).__name__} has no influence large enough to be worth splitting: '

@@ -22,7 +22,6 @@ from jaxtyping import Array, Float
 
 from evergrad._cells.base import Cell, KroneckerCell, step_of
 from evergrad._cells.unit import UnitCell
-from evergrad._core import across
 from evergrad._core.checks import refuse_unless
 from evergrad._core.parameters import parameters, parted
 
@@ -59,7 +58,7 @@ class Transition(eqx.Module):
         """v H."""
 
     @abc.abstractmethod
-    def matmul(self, a: Float[Array, "m q"]) -> Float[Array, "m q"]:
+    def matmul(self, a: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
         """H A."""
 
 
@@ -83,9 +82,9 @@ class KroneckerTransition(Transition):
         return jnp.concatenate([rest[0] + h, rest[1:].reshape(-1)])
 
     def matmul(self, a):
-        rows = a.reshape(*self.direct.shape[1:], -1)
-        product = self.dense_h().T @ rows[0]
-        rest = jnp.einsum("abi,biq->aiq", self.direct[:, 1:], rows[1:])
+        rows = a.reshape(*self.direct.shape[1:], *a.shape[1:])
+        product = jnp.tensordot(self.dense_h(), rows[0], (0, 0))
+        rest = jnp.einsum("abi,bi...->ai...", self.direct[:, 1:], rows[1:])
         return product + rest.reshape(product.shape)
 
     def after(self, a: Float[Array, "q m"]) -> Float[Array, "q m"]:
@@ -118,7 +117,7 @@ class GeneralTransition(Transition):
         return self.memory.alive * pull(v)[0]
 
     def matmul(self, a):
-        return self.dense() @ a
+        return jnp.tensordot(self.dense(), a, 1)
 
     def dense(self) -> Float[Array, "m m"]:
         return jax.vmap(self.matvec, out_axes=1)(jnp.eye(len(self.memory.state), dtype=self.memory.state.dtype))
@@ -219,7 +218,7 @@ def through_layers(
     cell: Cell, memory: Memory, new: Float[Array, "B m"], delta: Float[Array, "B m"]
 ) -> Float[Array, "B m"]:
     """δ of the newest step; δ̄ where a stack is trained layer by layer."""
-    if getattr(cell, "depth", None) != "layerwise":
+    if not cell.layerwise:
         return delta
     stack, steps = cast(Any, cell), cast(GeneralMemory, memory)
 
@@ -298,18 +297,11 @@ def suffix_products(
     return product, jnp.concatenate([products[1:], start[None]])
 
 
-def carried_forward(memories: KroneckerMemory, suffixes: Float[Array, "k m m"]) -> Float[Array, "m k share"]:
-    """All SₛDₛ: what each of k remembered steps adds to the influence, apart from ĥₛ, as of the last of them.
-
-    All gn columns, or this device's share of them where the influence is split.
-    """
+def carried_forward(memories: KroneckerMemory, suffixes: Float[Array, "k m m"]) -> Float[Array, "m k gn"]:
+    """All SₛDₛ: what each of k remembered steps adds to the influence, apart from ĥₛ, as of the last of them."""
     k, s, g, n = memories.diagonals.shape
     suffixes = suffixes.reshape(k, s * n, s, n)
-    if across.parts(across.INFLUENCE) == 1:
-        return jnp.einsum("kmai,kagi->mkgi", suffixes, memories.diagonals).reshape(s * n, k, g * n)
-    columns = across.own(jnp.arange(g * n), 0)
-    diagonals = memories.diagonals.reshape(k, s, g * n)[..., columns]
-    return jnp.einsum("kmaj,kaj->mkj", suffixes[..., columns % n], diagonals)
+    return jnp.einsum("kmai,kagi->mkgi", suffixes, memories.diagonals).reshape(s * n, k, g * n)
 
 
 def weight_gradient(cell: KroneckerCell, gradient: Float[Array, "*lead p q"], mask: Any = None) -> Cell:

@@ -26,7 +26,6 @@ from jaxtyping import Array, Float
 
 from evergrad._cells.base import Cell, KroneckerCell, output_of, step_of
 from evergrad._cells.unit import UnitCell
-from evergrad._core import across
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.parameters import parameters, parted
 
@@ -57,8 +56,7 @@ class Map:
     def gradient(self, array: Float[Array, "*lead p q"]) -> Float[Array, "*lead a b"]:
         """A gradient in the shape that the cell has W in; entries that do not count get none."""
         if self.mask is not None:
-            mask = self.mask if array.shape[-1] == self.q else across.own(self.mask, axis=1)
-            array = jnp.where(jnp.broadcast_to(mask, array.shape), array, 0)
+            array = jnp.where(jnp.broadcast_to(self.mask, array.shape), array, 0)
         return array.mT if self.transposed else array
 
 

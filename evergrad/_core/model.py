@@ -43,6 +43,8 @@ class Model(eqx.Module):
             f"the cell has units={cell.units}{more} and the readout units={readout.units}: they must be equal, "
             "since the readout sees the cell's hidden state.",
         )
+        _check_weights(cell)
+        _check_untied(cell, readout)
         check_cell(cell)
         self.cell, self.readout = cell, readout
 
@@ -66,6 +68,30 @@ class Model(eqx.Module):
 
         _, losses = jax.lax.scan(step, start, (xs, ys, resets, weights))
         return losses
+
+
+def _check_weights(cell: Cell) -> None:
+    refuse_unless(
+        bool(jax.tree.leaves(eqx.filter(cell, eqx.is_inexact_array))),
+        f"{type(cell).__name__} has no parameters, so there is nothing to train: give it arrays of real numbers, or modules "
+        "that have some (eqx.nn.Linear), for fields.",
+    )
+
+
+def _check_untied(cell: Cell, readout: Readout) -> None:
+    """Refuses one matrix in both places: it would be two after the first update."""
+    mine = {id(a): jax.tree_util.keystr(path) for path, a in jax.tree_util.tree_leaves_with_path(cell) if _is_matrix(a)}
+    for path, a in jax.tree_util.tree_leaves_with_path(readout):
+        refuse_unless(
+            not _is_matrix(a) or id(a) not in mine,
+            f"{type(cell).__name__}{mine.get(id(a))} and {type(readout).__name__}{jax.tree_util.keystr(path)} are the same array, "
+            "but would be trained apart: to tie them, use the matrix in the cell's `output` too, where its gradient counts as "
+            "well; otherwise give the readout a copy (jnp.array(...)).",
+        )
+
+
+def _is_matrix(leaf: Any) -> bool:
+    return eqx.is_inexact_array(leaf) and leaf.ndim > 1
 
 
 def stream_losses(

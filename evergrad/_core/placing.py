@@ -2,6 +2,10 @@
 
 How a tree is spread is said by a tree of numbers, one for every array: the axis that is cut, −1 where every device
 has it all.
+
+Streams are spread by hand: every device runs the loop on its own lanes, since nothing but sums crosses them
+(`evergrad._core.across`). The influence of a stream is spread by XLA: the loop is written for whole arrays, `hold` says
+where the large ones lie after every step, and the compiler cuts all that makes or uses them. So no estimator knows devices.
 """
 
 from collections.abc import Callable
@@ -14,9 +18,10 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from evergrad._core.across import INFLUENCE, LANES
+from evergrad._core.across import LANES
 from evergrad._core.checks import InputError, refuse_unless
 
+INFLUENCE = "influence"
 SHARDS = (LANES, INFLUENCE)
 
 
@@ -74,7 +79,7 @@ def shardings(axes: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda axis: NamedSharding(mesh, _spec(axis, mesh)), axes)
 
 
-def _spec(axis: int, mesh: Mesh) -> PartitionSpec:
+def _spec(axis: int, mesh: Any) -> PartitionSpec:
     return PartitionSpec() if axis < 0 else PartitionSpec(*[None] * axis, *mesh.axis_names)
 
 
@@ -103,6 +108,51 @@ def here(tree: Any) -> Any:
 def spread(function: Callable, mesh: Mesh, given: tuple, axes: tuple, results: Any) -> Any:
     """function(*given), with every device at work on its part of it. `axes` are those of `given`, `results` those of
     what comes out, or a number for a whole branch."""
+    return (_by_hand if mesh.axis_names == (LANES,) else _by_compiler)(function, mesh, given, axes, results)
+
+
+def _by_compiler(function, mesh, given, axes, results):
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        return _held(function(*_held(given, axes)), results)
+
+
+def compiler_cuts() -> bool:
+    """Whether the arrays that are being traced are whole ones, which the compiler cuts."""
+    return INFLUENCE in jax.sharding.get_abstract_mesh().auto_axes
+
+
+def hold(tree: Any, axes: Callable[[Any, Any], Any]) -> Any:
+    """The tree with its arrays spread as axes(tree, mesh) says, where the compiler cuts; elsewhere the tree."""
+    return _held(tree, axes(tree, jax.sharding.get_abstract_mesh())) if compiler_cuts() else tree
+
+
+def hold_everywhere(tree: Any) -> Any:
+    """The tree with every device having all of it, where the compiler cuts; elsewhere the tree.
+
+    What makes it may well be cut: its parts are put together, and not those of what it is made from.
+    """
+    return hold(_made_anywhere(tree), lambda tree, _: everywhere(tree))
+
+
+def _made_anywhere(tree):
+    def open_(a):
+        return jax.lax.with_sharding_constraint(a, PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * a.ndim))
+
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.tree.map(open_, arrays), rest) if compiler_cuts() else tree
+
+
+def _held(tree, axes):
+    mesh = jax.sharding.get_abstract_mesh()
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+
+    def held(axis, branch):
+        return jax.tree.map(lambda a: jax.lax.with_sharding_constraint(a, _spec(axis, mesh)), branch)
+
+    return eqx.combine(jax.tree.map(held, axes, arrays), rest)
+
+
+def _by_hand(function, mesh, given, axes, results):
     arrays, rest = eqx.partition(given, eqx.is_array)
 
     def specs(axes):
@@ -122,5 +172,5 @@ def spread(function: Callable, mesh: Mesh, given: tuple, axes: tuple, results: A
 def refuse_unspread(what: Any) -> NoReturn:
     raise InputError(
         f"{type(what).__name__} does not say which of its arrays have streams, so it cannot be spread over devices: give "
-        "it the method `stream_axes` (see evergrad/_core/sources.py)."
+        "it the method `stream_axes` (see `evergrad.extend.Source`)."
     )

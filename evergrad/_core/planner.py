@@ -156,9 +156,7 @@ def predict(cell: Cell, estimator: Estimator, *, batch: int, outputs: int, rates
 
     bytes_ = bytes_of(state) + scratch(cell, estimator, batch)
     seconds = rates and _seconds(cost, calls, rates)
-    return Option(
-        estimator, bytes_, total, seconds, True, getattr(cell, "depth", "") == "layerwise", estimator.exact_for(cell)
-    )
+    return Option(estimator, bytes_, total, seconds, True, cell.layerwise, estimator.exact_for(cell))
 
 
 def scratch(cell: Cell, estimator: Estimator, batch: int) -> int:

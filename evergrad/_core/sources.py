@@ -38,7 +38,7 @@ class Source(eqx.Module):
         """The axis of the streams in every array of the source and of a position, −1 where all streams share it.
 
         Where streams are spread over devices, `emit` and `hear` see those of one device; what concerns all streams they
-        get from `evergrad._core.across`.
+        get from `evergrad.extend.across`.
         """
         refuse_unspread(self)
 

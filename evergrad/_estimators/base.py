@@ -1,12 +1,11 @@
 """What an estimator is."""
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 
 from evergrad._cells.base import Cell
-from evergrad._core.checks import whole_number
 from evergrad._core.influence import Influence
 from evergrad._pasts.base import Past
 
@@ -57,13 +56,8 @@ class Estimator(eqx.Module):
 
     def exact_for(self, cell: Cell) -> bool:
         """Whether the gradient is exact on this cell, whatever its weights are; the tests hold it to this too."""
-        whole = getattr(cell, "depth", None) != "layerwise"  # which leaves paths out
-        return whole and self.past.complete and self.influence.exact_for(cell)
+        return not cell.layerwise and self.past.complete and self.influence.exact_for(cell)
 
     def check(self, cell: Cell) -> None:
         """Refuses a cell that this estimator cannot be used with, or a setting that is no use with that cell."""
         self.influence.check(cell, repr(self))
-
-
-def check_window(window: Any, call: str) -> None:
-    whole_number(window, 0, call, "window", "the number of newest steps that are kept as they are (0: none)")

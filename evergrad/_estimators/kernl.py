@@ -11,11 +11,10 @@ from evergrad._core.checks import refuse_unless
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step
 from evergrad._core.linearize import KroneckerMemory, initial_state, weight_gradient
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import Windowed, check_window, windows_of
 
 
-class KeRNL(Estimator):
+class KeRNL(Windowed):
     """Kernel RNN learning: dh_j(t)/dh_i(s) is taken to be β_ji κ_i^{t−s}, and β and κ are learned from noise. Biased.
 
         e' = κ∘e + D ⊗ ĥ,  gradient = (δβ) ∘ e
@@ -42,7 +41,7 @@ class KeRNL(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(window=k) for k in WINDOWS]
+        return windows_of(cls)
 
     def __init__(self, *, rate: float | int = 0.001, noise: float = 0.01, decay: float | int = 0.5, window: int = 0):
         call = f"KeRNL(rate={rate}, noise={noise}, decay={decay}, window={window})"
@@ -55,10 +54,6 @@ class KeRNL(Estimator):
         refuse_unless(0 <= decay <= 1, f"`{call}`: decay, where κ starts, is from 0 (nothing lasts) to 1 (all does).")
         check_window(window, call)
         self.rate, self.noise, self.decay, self.window = float(rate), float(noise), float(decay), window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

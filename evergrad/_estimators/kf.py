@@ -12,15 +12,14 @@ from evergrad._core.double import doubled, in_double
 from evergrad._core.influence import Influence, step_by_step, stream_by_stream
 from evergrad._core.maps import maps_of, rows_of
 from evergrad._core.parameters import repeated
-from evergrad._estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad._estimators.diagonal import largest_rank, low_rank_columns
 from evergrad._estimators.parts import apart, keys_for, together
 from evergrad._estimators.scaling import balance, mixed
+from evergrad._estimators.windowed import Windowed, check_window, sizes_of
 from evergrad._native import kronecker
-from evergrad._pasts.window import Window
 
 
-class KF(Estimator):
+class KF(Windowed):
     """Kronecker-factored RTRL: G ≈ mean over `copies` of u ⊗ A.
 
         u' = c₁p₁u + c₂p₂ĥ,  A' = c₁HA/p₁ + c₂D/p₂,  c random signs;  p₁² = ‖HA‖/‖u‖, p₂² = ‖D‖/‖ĥ‖
@@ -42,7 +41,7 @@ class KF(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(copies=r, window=k) for r in RANKS for k in WINDOWS]
+        return sizes_of(cls, "copies")
 
     @classmethod
     def usual(cls, cell):
@@ -55,10 +54,6 @@ class KF(Estimator):
             whole_number(diagonal_rank, 1, call, "diagonal_rank", "the rank that D is reduced to (None: not reduced)")
         check_window(window, call)
         self.copies, self.diagonal_rank, self.window = copies, diagonal_rank, window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

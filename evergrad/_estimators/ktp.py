@@ -18,14 +18,13 @@ from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step
 from evergrad._core.linearize import transition
 from evergrad._core.maps import maps_of, rows_of
-from evergrad._estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad._estimators.diagonal import directions, largest_rank
 from evergrad._estimators.parts import apart, keys_for, together
 from evergrad._estimators.scaling import mixed
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import Windowed, check_window, ranks_up_to_default, sizes_of
 
 
-class KTP(Estimator):
+class KTP(Windowed):
     """Kronecker triple product: G ≈ Σ_{i≤r} aᵢ ⊗ bᵢ ⊗ cᵢ over ĥ, the state and the gates.
 
         D ≈ Σ dᵢ ⊗ d̃ᵢ (optimal, unbiased);  aᵢ' = aᵢ + s₁ĥ,  bᵢ' = H bᵢ + s₂dᵢ,  cᵢ' = cᵢ + s₁s₂d̃ᵢ
@@ -45,21 +44,17 @@ class KTP(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(rank=r, window=k) for r in RANKS for k in WINDOWS]
+        return sizes_of(cls, "rank")
 
     @classmethod
     def usual(cls, cell):
-        return [cls(), *(cls(rank=r) for r in RANKS if r < cls().rank)]
+        return ranks_up_to_default(cls)
 
     def __init__(self, *, rank: int = 16, window: int = 0):
         call = f"KTP(rank={rank}, window={window})"
         whole_number(rank, 1, call, "rank", "the number of triple products that are kept")
         check_window(window, call)
         self.rank, self.window = rank, window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

@@ -15,13 +15,13 @@ from evergrad._core.checks import refuse_unless
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence
 from evergrad._core.linearize import initial_state, weight_gradient
+from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters, parted
 from evergrad._core.units import DIRECT, SCOPES, UNIT, carried_on, is_unit_local, layers_of, own_names, within
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import OnlyWindowed, Windowed, check_window, windows_of
 
 
-class Local(Estimator):
+class Local(Windowed):
     """Keeps dh_i/dw only for the weights w of unit i itself. Deterministic, biased, exact where units do not see each other.
 
         e' = Ĥ e + ĥ ⊗ D, unit by unit;    gradient Σ δ e
@@ -53,18 +53,14 @@ class Local(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(window=k) for k in WINDOWS]
-
-    @property
-    def past(self):
-        return Window(self.window)
+        return windows_of(cls)
 
     @property
     def influence(self):
         return Units(self.scope)
 
 
-class SnAp1(Estimator):
+class SnAp1(OnlyWindowed):
     """Sparse n-step approximation, n = 1: `Local(scope="unit")`. Reference: Menick et al. 2021.
 
     Examples:
@@ -72,23 +68,14 @@ class SnAp1(Estimator):
         (False, True)
     """
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = Local.recommended
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"SnAp1(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
         return Units(UNIT)
 
 
-class EProp(Estimator):
+class EProp(OnlyWindowed):
     """e-prop 1 with symmetric feedback: `Local(scope="direct")`. Reference: Bellec et al. 2020.
 
     On a plain RNN, whose state has no path but through weights, it is TBPTT of one step. Random feedback is the Learner's:
@@ -99,23 +86,14 @@ class EProp(Estimator):
         False
     """
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = Local.recommended
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"EProp(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
         return Units(DIRECT)
 
 
-class RFLO(Estimator):
+class RFLO(OnlyWindowed):
     """Random-feedback local online learning: `Local(scope="direct")` on leaky units, e' = (1 − leak) e + leak φ' ĥ.
 
     The paper's feedback is random: `eg.Learner(..., eg.RFLO(), feedback="random")`. Without it, it is RFLO with the readout's
@@ -126,16 +104,7 @@ class RFLO(Estimator):
         >>> learner = eg.Learner(model, eg.RFLO(), optax.adam(1e-3), feedback="random", key=key)
     """
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = Local.recommended
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"RFLO(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
@@ -143,7 +112,7 @@ class RFLO(Estimator):
 
 
 class _UnitInfluence(Influence):
-    """e [p, s, g, n] of the weights and [s, κ, n] of the units' own parameters, for every layer."""
+    """e [p, s, g, n] of the weights and [s, κ, n] of the units' own parameters, None if they have none, for every layer."""
 
     scope: eqx.AbstractVar[str]
     unbiased: ClassVar[bool] = False
@@ -187,8 +156,8 @@ class _UnitInfluence(Influence):
     def materialise(self, carried, cell):
         m, at, found = initial_state(cell).size, 0, []
         for layer, e in zip(layers_of(cell), carried, strict=True):
-            rows = [_rows(a, m, at) for a in _with_rows(e)]
-            found.append(_gradient(layer, *rows))
+            weights, own = (None if a is None else _rows(a, m, at) for a in _with_rows(e))
+            found.append(_gradient(layer, not_none(weights), own))
             at += layer.states * layer.units
         return _assembled(cell, found)
 
@@ -219,10 +188,11 @@ def _named(cell: Any) -> str:
     return type(cell).__name__
 
 
-def _nothing(layer: Any) -> tuple[Array, Array]:
+def _nothing(layer: Any) -> tuple[Array, Array | None]:
     s, n, dtype = layer.states, layer.units, layer.weight.dtype
-    p, q = layer.weight.shape
-    return jnp.zeros((p, s, q // n, n), dtype), jnp.zeros((s, len(own_names(layer)), n), dtype)
+    (p, q), kappa = layer.weight.shape, len(own_names(layer))
+    # an empty array could not be written into a checkpoint
+    return jnp.zeros((p, s, q // n, n), dtype), jnp.zeros((s, kappa, n), dtype) if kappa else None
 
 
 def _absorbed(e, steps):
@@ -232,20 +202,21 @@ def _absorbed(e, steps):
     p, s, g, n = of_weights.shape
     new = (steps.regressor.T @ gates.reshape(len(gates), -1)).reshape(p, s, g, n)
     of_weights = sum(product[None, :, b, None] * of_weights[:, None, b] for b in range(s)) + new
-    return of_weights, jnp.einsum("abn,bcn->acn", product, of_own) + own.sum(0)
+    return of_weights, None if of_own is None else jnp.einsum("abn,bcn->acn", product, of_own) + own.sum(0)
 
 
-def _contracted(e: tuple[Array, Array], delta: Float[Array, "B s n"]) -> tuple[Array, Array]:
+def _contracted(e: tuple[Array, Array | None], delta: Float[Array, "B s n"]) -> tuple[Array, Array | None]:
     of_weights, of_own = e
     weights: Any = sum(jnp.einsum("bn,bpgn->pgn", delta[:, a], of_weights[:, :, a]) for a in range(delta.shape[1]))
-    return weights, jnp.einsum("ban,bacn->cn", delta, of_own)
+    return weights, None if of_own is None else jnp.einsum("ban,bacn->cn", delta, of_own)
 
 
 def _with_rows(e):
     """[s, n, …] in front: what each state variable of each unit gets from its own unit's parameters."""
     of_weights, of_own = e
     eye = jnp.eye(of_weights.shape[-1], dtype=of_weights.dtype)
-    return jnp.einsum("pagn,mn->ampgn", of_weights, eye), jnp.einsum("acn,mn->amcn", of_own, eye)
+    own = None if of_own is None else jnp.einsum("acn,mn->amcn", of_own, eye)
+    return jnp.einsum("pagn,mn->ampgn", of_weights, eye), own
 
 
 def _rows(a, m, at):
@@ -253,7 +224,7 @@ def _rows(a, m, at):
     return jnp.zeros((m, *flat.shape[1:]), a.dtype).at[at : at + len(flat)].set(flat)
 
 
-def _gradient(layer: Cell, weights: Float[Array, "*lead p g n"], own: Float[Array, "*lead kappa n"]) -> Cell:
+def _gradient(layer: Cell, weights: Float[Array, "*lead p g n"], own: Float[Array, "*lead kappa n"] | None) -> Cell:
     """As a gradient of the layer; nothing for what only its output looks at."""
     weights = weights.reshape(*weights.shape[:-2], -1)
     if isinstance(layer, KroneckerCell):
@@ -262,7 +233,7 @@ def _gradient(layer: Cell, weights: Float[Array, "*lead p g n"], own: Float[Arra
     zeros = jax.tree.map(lambda a: jnp.zeros((*lead, *a.shape), a.dtype), parameters(layer))
     gradient = eqx.tree_at(lambda c: c.weight, zeros, weights)
     for i, name in enumerate(own_names(layer)):
-        gradient = eqx.tree_at(lambda c, name=name: getattr(c, name), gradient, own[..., i, :])
+        gradient = eqx.tree_at(lambda c, name=name: getattr(c, name), gradient, not_none(own)[..., i, :])
     return gradient
 
 

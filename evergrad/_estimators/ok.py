@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
-from evergrad._core import across
 from evergrad._core.blocks import (
     absorbed,
     assembled,
@@ -13,7 +12,6 @@ from evergrad._core.blocks import (
     contracted,
     first_of,
     nothing_yet,
-    own_share,
     weight_dtype,
     whole_influence,
 )
@@ -23,15 +21,15 @@ from evergrad._core.double import doubled, in_double, packed
 from evergrad._core.influence import Influence, check_split, stream_by_stream
 from evergrad._core.low_rank import MIXES, Mix, compress
 from evergrad._core.maps import maps_of, rows_of
-from evergrad._estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad._estimators.parts import after, apart, keys_for, together
+from evergrad._estimators.windowed import Windowed, check_window, ranks_up_to_default, sizes_of
 from evergrad._native import kronecker
-from evergrad._pasts.window import Window
 
 _SMALL = 1 << 16  # numbers of all terms below which they are made double all at once
+_CHUNKS = 64  # else, that they are made double in
 
 
-class OK(Estimator):
+class OK(Windowed):
     """Optimal Kronecker-sum approximation: G ≈ Σ_{i≤r} uᵢ ⊗ Aᵢ, reduced from more terms at minimum variance.
 
         window=0, the paper's:  Σ uᵢ ⊗ HAᵢ + ĥ ⊗ D  (r + 1 terms → r at every step)
@@ -56,11 +54,11 @@ class OK(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(rank=r, window=k) for r in RANKS for k in WINDOWS]
+        return sizes_of(cls, "rank")
 
     @classmethod
     def usual(cls, cell):
-        return [cls(), *(cls(rank=r) for r in RANKS if r < cls().rank)]
+        return ranks_up_to_default(cls)
 
     def __init__(self, *, rank: int = 8, window: int = 16, mix: Mix = "sampling"):
         call = f'OK(rank={rank}, window={window}, mix="{mix}")'
@@ -68,10 +66,6 @@ class OK(Estimator):
         check_window(window, call)
         refuse_unless(mix in MIXES, f'`{call}`: mix "{mix}" is unknown: choose one of {", ".join(MIXES)}.')
         self.rank, self.window, self.mix = rank, window, mix
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
@@ -126,7 +120,7 @@ class KroneckerSum(Influence):
 
     def _squeezed(self, each, found, pair, terms, key, earlier):
         u, a = pair
-        old, new = found.carry(a, each.rows), own_share(terms.columns, a)
+        old, new = found.carry(a, each.rows), terms.columns
         vectors = after(jnp.concatenate([u, terms.vectors]), earlier)
         u, weights = mixing(vectors, _gram(old, new), len(u), self.mix, key)
         return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
@@ -170,29 +164,28 @@ class KroneckerSum(Influence):
 def _contracted(
     delta: Float[Array, "B m"], u: Float[Array, "B r p"], a: Float[Array, "B m r q"]
 ) -> Float[Array, "p q"]:
-    through = jnp.einsum("bm,bmq->bq", delta, a.reshape(*a.shape[:2], -1)).reshape(len(a), *a.shape[2:])
-    return across.whole(jnp.einsum("brp,brq->pq", u, through), axis=1)
+    through = jnp.einsum("bm,bmrq->brq", delta, a)
+    return jnp.einsum("brp,brq->pq", u, through)
 
 
 @in_double
 def _gram(old: Float[Array, "m r q"], new: Float[Array, "m k q"]) -> UInt32[Array, "r+k r+k 2"]:
-    """Inner products of all terms, in float64. On a CPU one product for every row of the state is the fastest way, and
-    with one row after the other the copy in double precision stays small.
+    """Inner products of all terms, in float64; some rows of the state after the other, so that the copy in double precision
+    stays small.
     """
 
     def inner(old, new):
-        terms = doubled(jnp.concatenate([old, new], axis=-2))
-        return terms @ terms.mT
+        terms = doubled(jnp.moveaxis(jnp.concatenate([old, new], axis=1), 1, 0))
+        return jnp.tensordot(terms, terms, ((1, 2), (1, 2)))
 
-    if old.size + new.size < _SMALL:
-        return packed(across.summed(inner(old, new).sum(axis=0)))
-    count = old.shape[1] + new.shape[1]
+    rows = len(old) if old.size + new.size < _SMALL else -(-len(old) // _CHUNKS)
+    total = inner(*(a[len(a) // rows * rows :] for a in (old, new)))
 
-    def add(total, row):
-        return (total + inner(*row), None)
+    def add(total, some):
+        return total + inner(*some), None
 
-    total, _ = jax.lax.scan(add, jnp.zeros((count, count), jnp.float64), (old, new))
-    return packed(across.summed(total))
+    chunks = jax.tree.map(lambda a: a[: len(a) // rows * rows].reshape(-1, rows, *a.shape[1:]), (old, new))
+    return packed(jax.lax.scan(add, total, chunks)[0])
 
 
 def _combine(weights: Float[Array, "N r"], terms: Float[Array, "m N q"]) -> Float[Array, "m r q"]:

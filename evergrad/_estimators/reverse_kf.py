@@ -20,13 +20,12 @@ from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step
 from evergrad._core.maps import maps_of, rows_of
 from evergrad._core.parameters import repeated
-from evergrad._estimators.base import RANKS, WINDOWS, Estimator, check_window
 from evergrad._estimators.parts import apart, keys_for, together
 from evergrad._estimators.scaling import mixed
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import Windowed, check_window, sizes_of
 
 
-class ReverseKF(Estimator):
+class ReverseKF(Windowed):
     """KF-RTRL the other way round: G[m, p, q] ≈ mean over `copies` of B[m, p] a[q]. Unbiased.
 
         a' = ρ₀a + ρ₁ν,  B' = HB/ρ₀ + (Dν)ĥᵀ/ρ₁,  ν ∈ {±1}^q;  ρ₀² = ‖HB‖/‖a‖, ρ₁² = ‖Dν‖‖ĥ‖/‖ν‖
@@ -46,17 +45,13 @@ class ReverseKF(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(copies=r, window=k) for r in RANKS for k in WINDOWS]
+        return sizes_of(cls, "copies")
 
     def __init__(self, *, copies: int = 1, window: int = 0):
         call = f"ReverseKF(copies={copies}, window={window})"
         whole_number(copies, 1, call, "copies", "the number of independent estimates that are averaged")
         check_window(window, call)
         self.copies, self.window = copies, window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

@@ -1,11 +1,9 @@
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from evergrad._cells.base import Cell, KroneckerCell
-from evergrad._core import across
 from evergrad._core.blocks import added, all_rows, block, first_of, reached, size_of, with_zeros
 from evergrad._core.checks import refuse_unless
 from evergrad._core.costs import Cost
@@ -13,12 +11,12 @@ from evergrad._core.influence import Influence, check_split
 from evergrad._core.maps import rows_of
 from evergrad._core.parameters import parameters
 from evergrad._core.units import UNIT, is_unit_local
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
+from evergrad._estimators.base import WINDOWS
 from evergrad._estimators.local import Units
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import OnlyWindowed
 
 
-class RTRL(Estimator):
+class RTRL(OnlyWindowed):
     """Real-time recurrent learning: G itself, so the gradient is exact. Works on any differentiable cell.
 
     Memory n³ a stream; time n⁴ a step, or n³ with `window=n` (Schmidhuber's hybrid): a window of k steps is folded
@@ -31,7 +29,6 @@ class RTRL(Estimator):
         (True, True)
     """
 
-    window: int = eqx.field(static=True)
     recommended: ClassVar[str] = "it is exact, and it fits."
 
     @classmethod
@@ -41,14 +38,6 @@ class RTRL(Estimator):
     @classmethod
     def usual(cls, cell):
         return [cls(window=cell.units)]
-
-    def __init__(self, *, window: int = 0):
-        check_window(window, f"RTRL(window={window})")
-        self.window = window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):
@@ -105,7 +94,7 @@ class Dense(Influence):
         def carry(a, new, rows):
             return found.carry(a, rows) + new
 
-        return jax.tree.map(carry, carried, _own(cell, carried, added(cell, found)), reached(cell))
+        return jax.tree.map(carry, carried, added(cell, found), reached(cell))
 
     def cost(self, sizes, block):
         m, all_, k = sizes.m, sizes.m * sizes.parameters, max(block, 1)
@@ -117,7 +106,7 @@ class Dense(Influence):
         def through(a, rows):
             return jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)
 
-        return with_zeros(cell, _whole(cell, jax.tree.map(through, carried, reached(cell))))
+        return with_zeros(cell, jax.tree.map(through, carried, reached(cell)))
 
     def split(self, cell, parts):
         """G along an axis of the parameters: H G stays on a device."""
@@ -143,18 +132,3 @@ def _cut(cell: Cell, parts: int) -> Cell:
         return max((i for i, n in enumerate(a.shape) if n % parts == 0), default=-1)
 
     return jax.tree.map(lambda a, rows: None if rows is None else last(a), parameters(cell), reached(cell))
-
-
-def _own(cell: Cell, carried: Cell, fresh: Cell) -> Cell:
-    """This device's share of what is new, where it is not that already."""
-    axes = _cut(cell, across.parts(across.INFLUENCE))
-
-    def own(a, new, axis):
-        return new if new.shape == a.shape else across.own(new, axis + 1)
-
-    return jax.tree.map(own, carried, fresh, axes)
-
-
-def _whole(cell: Cell, gradient: Cell) -> Cell:
-    axes = _cut(cell, across.parts(across.INFLUENCE))
-    return jax.tree.map(lambda a, axis: a if axis < 0 else across.whole(a, axis), gradient, axes)

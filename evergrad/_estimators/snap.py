@@ -12,11 +12,11 @@ from evergrad._core.checks import refuse_unless, whole_number
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step
 from evergrad._core.linearize import recurrent_weight, weight_gradient
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
-from evergrad._pasts.window import Window
+from evergrad._estimators.base import WINDOWS
+from evergrad._estimators.windowed import Windowed, check_window
 
 
-class SnAp(Estimator):
+class SnAp(Windowed):
     """The sparse n-step approximation: of G only the units that a weight's own unit can reach within n − 1 hops.
 
         G' = mask ∘ (H G + F),  mask[u, (p, γ, i)] = u ∈ Rₙ(i);  R₁(i) = {i},  Rⱼ₊₁(i) = Rⱼ(i) ∪ {u that sees a v ∈ Rⱼ(i)}
@@ -50,10 +50,6 @@ class SnAp(Estimator):
         whole_number(order, 1, call, "order", "one more than the hops from unit to unit that are followed")
         check_window(window, call)
         self.order, self.window = order, window
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

@@ -19,14 +19,13 @@ from evergrad._core.linearize import (
     transition,
 )
 from evergrad._core.parameters import parameters
-from evergrad._estimators.base import WINDOWS, Estimator, check_window
 from evergrad._estimators.scaling import mixed
-from evergrad._pasts.window import Window
+from evergrad._estimators.windowed import Windowed, check_window, windows_of
 
 ROWS, ONE = "rows", "one"
 
 
-class UORO(Estimator):
+class UORO(Windowed):
     """Unbiased online recurrent optimisation: G ≈ u ⊗ v, u one number a state variable, v one a parameter.
 
         u' = ρ₀ H u + ρ₁ w∘ν,  v' = v/ρ₀ + (ν/w)F/ρ₁,  ν random signs;  ρ₀² = ‖v‖/‖Hu‖, ρ₁² = ‖(ν/w)F‖/‖w‖
@@ -53,7 +52,7 @@ class UORO(Estimator):
 
     @classmethod
     def choices(cls, cell):
-        return [cls(window=k) for k in WINDOWS]
+        return windows_of(cls)
 
     def __init__(self, *, window: int = 0, scales: str = ROWS):
         call = f'UORO(window={window}, scales="{scales}")'
@@ -63,10 +62,6 @@ class UORO(Estimator):
             f'`{call}`: scales is "rows" (one for every row of F) or "one" (the paper\'s, for all).',
         )
         self.window, self.scales = window, scales
-
-    @property
-    def past(self):
-        return Window(self.window)
 
     @property
     def influence(self):

@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jaxlib.version
 
+from evergrad._core.placing import compiler_cuts
 from evergrad._native.library import cache, load
 
 __all__ = ["available", "cache", "call", "either", "worth"]
@@ -49,8 +50,11 @@ def call(name: str, results: Any, *args: Any, in_place: bool = False, mapped: bo
 
 
 def worth(one: jax.Array | jax.ShapeDtypeStruct) -> bool:
-    """Whether kernels can be had, and save more than they cost, for arrays that for one stream are like this."""
-    return math.prod(one.shape) >= SMALL and one.dtype.name in DTYPES and available()
+    """Whether kernels can be had, and save more than they cost, for arrays that for one stream are like this.
+
+    Where the compiler cuts arrays there are none: it would put them together again for a kernel, which it cannot look into.
+    """
+    return math.prod(one.shape) >= SMALL and one.dtype.name in DTYPES and not compiler_cuts() and available()
 
 
 @functools.cache

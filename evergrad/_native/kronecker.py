@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 
 from evergrad import _native as native
 from evergrad._cells.base import Cell, KroneckerCell
-from evergrad._core import across
 from evergrad._core.linearize import KroneckerMemory, Memory, recurrent_weights
 from evergrad._core.machine import cores
 
@@ -36,8 +35,7 @@ def fold_or(
     keys: Array,
 ) -> tuple[Array, ...]:
     """`fold` where that is faster, else pure(carried, memories, keys), which must do the same."""
-    known = isinstance(memories, KroneckerMemory) and across.parts(across.INFLUENCE) == 1
-    if not known or not native.worth(carried[1][0]) or not busy(len(keys)):
+    if not isinstance(memories, KroneckerMemory) or not native.worth(carried[1][0]) or not busy(len(keys)):
         return pure(carried, memories, keys)
 
     def kernel(carried, memories, keys):

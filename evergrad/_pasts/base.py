@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from evergrad._cells.base import Cell
 from evergrad._core import across
 from evergrad._core.costs import Cost
+from evergrad._core.cut_influence import streams_first
 from evergrad._core.influence import Influence
 from evergrad._core.linearize import Memory
 from evergrad._core.placing import along, everywhere, shardings
@@ -125,7 +126,7 @@ def began(
 def axes(track: Track, influence: Influence, cell: Cell, mesh: jax.sharding.Mesh) -> Track:
     """The axis of every array that is cut when a track is spread over a mesh, −1 where none is."""
     if across.LANES not in mesh.axis_names:
-        carried = jax.tree.map(lambda axis: axis if axis < 0 else axis + 1, influence.split(cell, mesh.size))
+        carried = streams_first(influence.split(cell, mesh.size))
         return eqx.tree_at(lambda t: t.carried, everywhere(track), carried)
     cut = along(0, track.carried), along(1, track.memories), along(1, track.deltas), along(0, track.streams)
     return eqx.tree_at(_of_streams, everywhere(track), cut, is_leaf=lambda leaf: leaf is None)

@@ -23,19 +23,16 @@ class Waiting(eqx.Module):
     output: Any  # of the cell's weights through its output, where it has some
 
 
-class Chunks(Newest):
-    """Every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps before
-    now, with the weights as they are now.
+class Strided(Newest):
+    """Abstract: every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps
+    before now, with the weights as they are now.
     """
 
-    horizon: int = eqx.field(static=True)
-    stride: int = eqx.field(static=True)
+    stride: eqx.AbstractVar[int]
     complete: ClassVar[bool] = False
 
-    def __init__(self, horizon: int, stride: int):
-        self.horizon, self.stride = horizon, stride
-
-    def start(self, influence, cell, waiting, batch):
+    def empty(self, cell: Cell, waiting: Any, batch: int) -> Track:
+        """Nothing remembered, and nothing that waits."""
         track = slots.empty(cell, self.horizon, batch, deltas=self.stride > 1)
         return track if self.stride == 1 else with_waiting(track, nothing_waits(waiting))
 
@@ -57,9 +54,6 @@ class Chunks(Newest):
     def begun_anew(self, track):
         return track if self.stride == 1 else with_waiting(track, jax.tree.map(jnp.zeros_like, track.waiting))
 
-    def gradient(self, influence, cell, track, hidden, seen, keys):
-        return self.back(cell, track, seen.delta)[1], track
-
     def back(self, cell: Cell, track: Track, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
         """What is left of δ, and of all that waited, before the horizon, and its gradient."""
         noted = None if track.deltas is None else self._noted(track)
@@ -77,6 +71,22 @@ class Chunks(Newest):
     def cost(self, cell):
         back = self.horizon / self.stride
         return slots.cost(cell, self.horizon, self.horizon, back, self.stride) + Cost(calls=18 * back)
+
+
+class Chunks(Strided):
+    """What is older than the horizon does not count: truncated backpropagation through time."""
+
+    horizon: int = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
+
+    def __init__(self, horizon: int, stride: int):
+        self.horizon, self.stride = horizon, stride
+
+    def start(self, influence, cell, waiting, batch):
+        return self.empty(cell, waiting, batch)
+
+    def gradient(self, influence, cell, track, hidden, seen, keys):
+        return self.back(cell, track, seen.delta)[1], track
 
 
 def nothing_waits(form: Any) -> Waiting:

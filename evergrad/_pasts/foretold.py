@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int
 from evergrad._core import across
 from evergrad._core.linearize import initial_state
 from evergrad._pasts.base import Track
-from evergrad._pasts.chunks import Chunks
+from evergrad._pasts.chunks import Strided
 
 
 class Critic(eqx.Module):
@@ -18,12 +18,14 @@ class Critic(eqx.Module):
     fits: Int[Array, ""]
 
 
-class Foretold(Chunks):
+class Foretold(Strided):
     """Every window is carried back with ĉ(h) added to δ at its end, and teaches ĉ what arrives at its beginning.
 
     The losses after the exit are the critic's, and the exit step's own loss is not: half-open, so that none is counted twice.
     """
 
+    horizon: int = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
     rate: float = eqx.field(static=True)
     refresh: int = eqx.field(static=True)
 
@@ -31,9 +33,8 @@ class Foretold(Chunks):
         self.horizon, self.stride, self.rate, self.refresh = horizon, stride, rate, refresh
 
     def start(self, influence, cell, waiting, batch):
-        track, state = super().start(influence, cell, waiting, batch), initial_state(cell)
-        nothing = lambda: jnp.zeros((state.size + 1, state.size), state.dtype)  # noqa: E731  (two, since state is given away)
-        critic = Critic(nothing(), nothing(), jnp.zeros((), jnp.int32))
+        track, state = self.empty(cell, waiting, batch), initial_state(cell)
+        critic = nothing_foretold(state)
         entered = jnp.tile(state[None], (batch, 1))
         return eqx.tree_at(_learned, track, (critic, entered), is_leaf=lambda leaf: leaf is None)
 
@@ -54,6 +55,11 @@ class Foretold(Chunks):
         weight = critic.weight - self.rate * slope / across.mean(jnp.sum(seen * seen, axis=1))
         fits = critic.fits + 1
         return Critic(weight, jnp.where(fits % self.refresh == 0, weight, critic.frozen), fits)
+
+
+def nothing_foretold(state: Float[Array, " m"]) -> Critic:
+    weight, frozen = (jnp.zeros((state.size + 1, state.size), state.dtype) for _ in range(2))  # memory is given away
+    return Critic(weight, frozen, jnp.zeros((), jnp.int32))
 
 
 def with_one(hidden: Float[Array, "B m"]) -> Float[Array, "B m1"]:

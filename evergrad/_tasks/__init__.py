@@ -1,7 +1,6 @@
 from evergrad._core.sources import Data as Data, Sequence as Sequence, Source as Source
 from evergrad._tasks.add import Add as Add
 from evergrad._tasks.anbn import AnBn as AnBn
-from evergrad._tasks.balance import Balance as Balance
 from evergrad._tasks.chain import Chain as Chain
 from evergrad._tasks.chaos import Chaos as Chaos
 from evergrad._tasks.copy import Copy as Copy

@@ -94,7 +94,7 @@ def entrants(
 def _all(cell: eg.Cell) -> list[eg.Estimator]:
     kinds = [entry.load() for name, entry in ESTIMATORS.items() if name not in _TWICE]
     usual = [[each for each in kind.usual(cell) if allows(cell, each)][:1] for kind in kinds]
-    exact = [each for family in usual for each in family]
+    exact: list[eg.Estimator] = [each for family in usual for each in family]
     if eg.RTRL().exact_for(cell) and _unit_local(cell):  # then a window is no use
         exact = [eg.RTRL() if isinstance(each, eg.RTRL) else each for each in exact]
     return exact

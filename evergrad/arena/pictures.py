@@ -1,6 +1,5 @@
 """Two pictures: error against lag at equal samples, and lag learned against the time of a step."""
 
-import math
 from typing import Any
 
 from matplotlib import pyplot as plt
@@ -9,8 +8,7 @@ from evergrad._training.plots import line_style, marker
 from evergrad.arena.results import WITHIN, Line, front, panels
 from evergrad.paper.experiment import Picture
 
-_COLUMNS = 2
-_LEAST = 1e-3  # of the error axis, which is logarithmic
+_MOST = 1.2  # of the error axis: who diverged is drawn there
 
 
 def pictures(lines: list[Line]) -> list[Picture]:
@@ -20,7 +18,7 @@ def pictures(lines: list[Line]) -> list[Picture]:
 def _by_lag(lines: list[Line]) -> Picture:
     groups = panels(lines)
     figure, axes = _grid(len(groups))
-    for place, ((task, cell, units), group) in zip(axes, groups.items(), strict=False):
+    for place, ((task, cell, units), group) in zip(axes, groups.items(), strict=True):
         for line, style in _styled(group):
             lags = [row.lag for row in line.rows]
             place.plot(lags, [_shown(row.error) for row in line.rows], label=line.estimator, **style)
@@ -28,15 +26,16 @@ def _by_lag(lines: list[Line]) -> Picture:
                 place.plot([row.lag] * len(row.errors), list(map(_shown, row.errors)), ls="", ms=2, **_dot(style))
         place.axhline(WITHIN, color="grey", lw=0.8, ls="--")
         place.axhline(1, color="grey", lw=0.8)
-        place.set(xscale="log", yscale="log", ylim=(_LEAST * 0.8, 2.5), xlabel="lag (steps)", ylabel="error")
+        place.axhline(0, color="grey", lw=0.8)
+        place.set(xscale="log", ylim=(-0.05, _MOST + 0.05), xlabel="lag (steps)", ylabel="error")
         place.set_title(f"{task}, {cell} {units}", fontsize=10)
         lags = sorted({row.lag for line in group for row in line.rows})
         place.set_xticks(lags, list(map(str, lags)))
         place.minorticks_off()
-        place.legend(fontsize=6, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        place.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     caption = (
-        "Error against lag, everyone with the same samples: 0 is the known optimum (drawn at 0.001), 1 is knowing nothing, the "
-        f"dashed line is within {100 * WITHIN:.0f} %. A line is the median of the seeds, dots are seeds; who diverged is at 2. Grey: rolling TBPTT."
+        "Error against lag, everyone with the same samples: 0 is the known optimum, 1 is knowing nothing, the "
+        f"dashed line is within {100 * WITHIN:.0f} %. A line is the median of the seeds, dots are seeds; who diverged is at {_MOST:g}. Grey: rolling TBPTT."
     )
     return Picture("error-by-lag", figure, caption)
 
@@ -46,7 +45,7 @@ def _by_time(lines: list[Line]) -> Picture:
     for line in lines:
         by_task.setdefault(line.task, []).append(line)
     figure, axes = _grid(len(by_task))
-    for place, (task, group) in zip(axes, by_task.items(), strict=False):
+    for place, (task, group) in zip(axes, by_task.items(), strict=True):
         _scatter(place, [line for line in group if line.milliseconds is not None])
         best = front(group)
         place.step(
@@ -73,6 +72,8 @@ def _scatter(place: Any, group: list[Line]) -> None:
         filled = colour if line.untruncated else "none"
         where = line.milliseconds, line.reached or 0
         place.plot(*where, marker="s" if line.rolling else "o", ls="", ms=6, mec=colour, mfc=filled)
+        if line.reached is None:
+            continue
         words = str(line.horizon) if line.rolling else line.estimator.partition("(")[0]
         place.annotate(words, where, xytext=(4, 3), textcoords="offset points", fontsize=6, color=colour)
     for at, (cell, units) in enumerate(cells):
@@ -81,20 +82,11 @@ def _scatter(place: Any, group: list[Line]) -> None:
 
 
 def _grid(count: int) -> tuple[Any, list[Any]]:
-    rows = max(1, math.ceil(count / _COLUMNS))
-    figure, axes = plt.subplots(
-        rows,
-        min(_COLUMNS, max(1, count)),
-        figsize=(6.4 * min(_COLUMNS, max(1, count)), 3.6 * rows),
-        squeeze=False,
-        layout="constrained",
-    )
-    places = list(axes.flat)
-    for place in places[count:]:
-        place.set_axis_off()
-    for place in places[:count]:
+    """Panels one below the other, so that a page as wide as a phone can show them."""
+    figure, axes = plt.subplots(count, 1, figsize=(8, 3.4 * count), squeeze=False, layout="constrained")
+    for place in axes.flat:
         place.grid(alpha=0.3)
-    return figure, places
+    return figure, list(axes.flat)
 
 
 def _styled(group: list[Line]) -> list[tuple[Line, dict[str, Any]]]:
@@ -102,11 +94,11 @@ def _styled(group: list[Line]) -> list[tuple[Line, dict[str, Any]]]:
     rolling = sorted((line for line in group if line.rolling), key=lambda line: line.horizon)
     others = [line for line in group if not line.rolling]
     found = []
-    for at, line in enumerate(others):
-        found.append((line, line_style(at) | {"marker": marker(at), "ms": 5, "lw": 2 if line.untruncated else 1.2}))
     for at, line in enumerate(rolling):
         shade = str(0.85 - 0.75 * at / max(1, len(rolling) - 1))
         found.append((line, {"color": shade, "marker": "s", "ms": 3, "lw": 1}))
+    for at, line in enumerate(others):
+        found.append((line, line_style(at) | {"marker": marker(at), "ms": 5, "lw": 2 if line.untruncated else 1.2}))
     return found
 
 
@@ -115,4 +107,4 @@ def _dot(style):
 
 
 def _shown(error: float) -> float:
-    return min(2.0, max(_LEAST, error))
+    return min(_MOST, error)

@@ -9,6 +9,7 @@ from typing import Any
 
 from evergrad._core.checks import InputError
 from evergrad._core.files import write_whole
+from evergrad._core.not_none import not_none
 from evergrad.paper.record import made_with, now
 
 WITHIN = 0.1  # of the way from the optimum to knowing nothing: so near counts as learned
@@ -151,7 +152,7 @@ def rival(row: Row, others: Iterable[Row]) -> Row | None:
     same = [each for each in others if each.rolling and each.lag == row.lag and each.milliseconds is not None]
     if not same or row.milliseconds is None:
         return None
-    slower = [each for each in same if each.milliseconds >= row.milliseconds]
+    slower = [each for each in same if not_none(each.milliseconds) >= row.milliseconds]
     return min(slower, key=lambda each: each.horizon) if slower else max(same, key=lambda each: each.horizon)
 
 
@@ -175,12 +176,14 @@ class Bite:
             return f"{who} learns at none of the lags {', '.join(map(str, line.at))}."
         if not self.lags:
             return f"{who} learns up to a lag of {line.reached}; rolling TBPTT of no less time a step learns wherever it does."
-        lag = self.lags[0]
-        ours, other = line.at[lag], self.rivals[lag]
+        told = "; ".join(self._at(lag) for lag in self.lags)
         return (
-            f"{who} learns up to a lag of {line.reached}. From a lag of {lag} on rolling TBPTT of no less time a step does not: "
-            f"there {line.estimator} in {ours.of} seeds, {other.estimator} ({_time(other.milliseconds)}) in {other.of}."
+            f"{who} learns up to a lag of {line.reached}, where rolling TBPTT of no less time a step does not: {told}."
         )
+
+    def _at(self, lag):
+        ours, other = self.line.at[lag], self.rivals[lag]
+        return f"at {lag} in {ours.of} seeds, {other.estimator} ({_time(other.milliseconds)}) in {other.of}"
 
 
 def bites(found: list[Line]) -> list[Bite]:
@@ -198,8 +201,8 @@ def front(group: Iterable[Line]) -> list[Line]:
     """Those than whom nobody learns as long a lag in less time a step, the quickest first."""
     best: list[Line] = []
     known = [line for line in group if line.milliseconds is not None and line.reached is not None]
-    for line in sorted(known, key=lambda line: (line.milliseconds, -line.reached)):
-        if not best or line.reached > best[-1].reached:
+    for line in sorted(known, key=lambda line: (line.milliseconds, -not_none(line.reached))):
+        if not best or not_none(line.reached) > not_none(best[-1].reached):
             best.append(line)
     return best
 

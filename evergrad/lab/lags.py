@@ -65,11 +65,11 @@ def reach(
     )
     at = np.asarray(jax.random.choice(key, jnp.asarray(late), (min(samples, len(late)),), replace=False))
     memories = _forward(model, data)
-    found = [np.asarray(a, np.float64) for a in _parts(model, data, memories, jnp.asarray(at))]
-    return _summary(*found, cost_of(model.cell))
+    missing, whole = (np.asarray(a, np.float64) for a in _parts(model, data, memories, jnp.asarray(at)))
+    return _summary(missing, whole, cost_of(model.cell))
 
 
-def _summary(missing: np.ndarray, whole: np.ndarray, cost: Cost) -> Reach:
+def _summary(missing: np.ndarray, whole: np.ndarray, cost: Cost | None) -> Reach:
     """From ‖g − g_J‖² [samples, lags] and ‖g‖² [samples]: the ratio of the sums, and its standard error by leaving one out."""
     refuse_unless(bool(whole.sum() > 0), "the gradient is zero at all steps that were looked at: nothing can be said.")
     lags = missing.shape[1]

@@ -149,4 +149,4 @@ def read(path: Path) -> Reach:
         ) from None
     if not sound:
         raise InputError(f"{path} is damaged: make it again with `evergrad lab reach RUN --out DIR`.")
-    return Reach(*arrays, int(found.get("looked_at", found.get("samples", 0))), most, lags)
+    return Reach(arrays[0], arrays[1], int(found.get("looked_at", found.get("samples", 0))), most, lags)

@@ -44,7 +44,7 @@ summary { cursor: pointer; } summary.part { font-size: 1.15rem; font-weight: 600
 }
 @media print {
   body { max-width: none; font-size: 10pt; } details::details-content { content-visibility: visible; block-size: auto; }
-  figure, tr { break-inside: avoid; } .wide { overflow: visible; } .wide table { font-size: 6pt; } th, td { padding: .1rem .3rem; }
+  figure, tr { break-inside: avoid; } h2, summary { break-after: avoid; } .wide { overflow: visible; } .wide table { font-size: 6pt; } th, td { padding: .1rem .3rem; }
 }
 """
 
@@ -125,7 +125,9 @@ def _machine(machine):
 def _section(part: Part, pictures: list[str]) -> str:
     each, result, section = part
     grids = "".join(table_of(grid) for grid in section.grids)
-    remarks = "".join(f'<p class="small">{shown(text)}</p>' for text in [*section.remarks, *_notes(result)])
+    remarks = "".join(
+        f'<p class="small">{shown(text)}</p>' for text in [*section.remarks, *_starts(result), *_notes(result)]
+    )
     shrunk = "<p><em>Networks, ranks and horizons are shrunk at this budget: the labels name the paper's.</em></p>"
     shrunk = shrunk if result.budget == "quick" and each.shrinks else ""
     own = pictures[1:] if each.name == "fig1" else pictures
@@ -133,6 +135,24 @@ def _section(part: Part, pictures: list[str]) -> str:
         f'<details id="{each.name}"><summary class="part">{escape(each.title)}</summary>{shrunk}'
         f"{_claims(section.claims)}{''.join(own)}{grids}{remarks}{_settings(result)}</details>"
     )
+
+
+def _starts(result: Result) -> list[str]:
+    """What a reader should know of how runs were started: those that lost their influence on the way, and records by hand."""
+    said: dict[str, list[str]] = {}
+    for trace in result.traces():
+        for run in trace.runs:
+            for start in run.record.get("starts") or []:
+                if said_of := _said_of(start):
+                    said.setdefault(said_of, []).append(f"{trace.name}, seed {run.record['seed']}")
+    return [f"{'; '.join(runs)}: {text}." for text, runs in said.items()]
+
+
+def _said_of(start):
+    if start.get("influence") == "empty":
+        return f"continued at step {start['from']:,} with an empty influence, from an exported network"
+    told = start.get("told") or ""
+    return f"the record of what it was made with was written {told}" if told.startswith("by hand") else None
 
 
 def _notes(result):
@@ -202,7 +222,7 @@ def _run(trace: Trace, run: Found) -> tuple[str, ...]:
     steps = f"{run.steps:,}" + (" (diverged)" if record.get("diverged") else "")
     pace = f"{1000 * spent / max(1, record['steps']):.3g} ms" if spent else "–"
     rate = rate_in_words(not_none(trace.rate))
-    return trace.label, rate, str(record["seed"]), steps, _clock(spent or 0), pace, *each, said
+    return trace.label, rate, str(record["seed"]), steps, _clock(spent) if spent else "–", pace, *each, said
 
 
 def _clock(seconds: float) -> str:

@@ -255,7 +255,7 @@ def main():
         tried = searched(method, sequences, report)
         rate = next(iter(tried))
         runs = [train(method, rate, seed, sequences, report) for seed in range(seeds)]
-        found = {"rate": rate, "tried": tried, "runs": runs}
+        found = {"rate": rate, "report": report, "tried": tried, "runs": runs}
         print(said(name, found, sequences), flush=True)
         if not options.quick:
             known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

@@ -94,6 +94,16 @@ def test_the_median_round_counts_and_cases_take_turns():
     assert "".join(turns) == "ababab"
 
 
+def test_exact_gradients_of_unit_local_cells_have_a_goal(monkeypatch):
+    monkeypatch.setattr(goals, "training", lambda setting, estimator, steps: setting.learner(estimator))
+    monkeypatch.setattr(
+        goals, "milliseconds", lambda cases, _: {name: 3.2 if "RTRL" in name else 2.0 for name in cases}
+    )
+    rows = [*goals._unit_local(goals.QUICK, lambda _: None)]
+    assert [row.what.split()[0] for row in rows] == ["LRU", "RTU", "MinGRU"]
+    assert {(row.number, row.measured, row.bound, row.passed) for row in rows} == {("10", 1.6, 1.5, False)}
+
+
 def test_patience_is_three_rounds_at_least_and_more_for_short_ones():
     rounds = itertools.count(1)
     assert timing.patient(lambda: float(next(rounds)), seconds=0.0) == 2.0

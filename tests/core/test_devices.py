@@ -100,11 +100,13 @@ def test_so_do_other_tasks_and_cells():
 @pytest.fixture(scope="module")
 def programs():
     cases = ("program/ok/4/lanes", "program/ok/4/influence", "program/rtrl/4/influence")
-    return run(*cases, "refused/4/lanes", "refused/4/influence")
+    large = ("program/ok8/4/influence/64", "program/rtrl/4/influence/64")
+    return run(*cases, *large, "refused/4/lanes", "refused/4/influence")
 
 
 PARAMETERS = (50 + 16 + 1) * 32 + 17 * 50  # of an RHN with 16 units on 50 symbols
 NUMBER = 8  # bytes
+STREAMS = 4
 
 
 def test_one_all_reduce_of_the_gradient_is_all_that_a_step_moves(programs):
@@ -121,6 +123,21 @@ def test_each_device_holds_its_share_of_a_split_influence(programs, name):
     data = 2 * 4 * (4 + 4 + 1 + 8)  # x, y, reset and weight of two steps of four streams
     assert found["held"] == pytest.approx(found["state"] - elsewhere + data, abs=64)
     assert elsewhere > 10_000
+
+
+@pytest.mark.parametrize("name", ["ok8", "rtrl"])
+def test_no_part_of_a_split_influence_moves(programs, name):
+    """The compiler cuts the work on it, and moves the gradient, which every device needs, once a step; all else is small."""
+    program = programs[f"program/{name}/4/influence/64"]
+    moved, gradient = np.concatenate([program["all-reduce"], program["other"]]), NUMBER * (50 + 64 + 1) * 128
+    assert (moved[:, 1] == gradient).sum() == 1
+    assert (moved[moved[:, 1] != gradient, 1] <= NUMBER * STREAMS * 64 * 64).all(), moved
+    assert program["influence"] > 4 * gradient
+
+
+def test_nor_is_room_for_all_of_it_made(programs):
+    program = programs["program/rtrl/4/influence/64"]
+    assert program["scratch"] < program["influence"] / 2
 
 
 def learner(estimator=None):

@@ -325,6 +325,46 @@ class Spare(Growing):
         return jnp.tanh(state @ self.weight + x)
 
 
+class Bare(Growing):
+    """No parameters at all."""
+
+    weight: jax.Array | None = None
+
+    def step(self, state, x):
+        return jnp.tanh(state + x)
+
+
+def test_a_cell_without_parameters_is_refused():
+    with pytest.raises(eg.InputError, match="Bare has no parameters, so there is nothing to train: give it arrays"):
+        eg.Model(Bare(), eg.Softmax(3, 3, key=jax.random.key(0)))
+
+
+def test_a_matrix_tied_with_the_readout_is_refused_by_name():
+    weight, readout = jnp.eye(3), eg.Softmax(3, 3, key=jax.random.key(0))
+    tied = eqx.tree_at(lambda r: r.weight, readout, weight)
+    with pytest.raises(eg.InputError, match=r"Memoryless\.weight and Softmax\.weight are the same array.*`output`"):
+        eg.Model(Memoryless(3, 3, weight), tied)
+    eg.Model(Memoryless(3, 3, jnp.array(weight)), tied)
+
+
+class Tied(Memoryless):
+    """The matrix of the step again in the output, as W @ v."""
+
+    def step(self, state, x):
+        return jnp.tanh((state + x) @ self.weight)
+
+    def output(self, state):
+        return self.weight @ state
+
+
+def test_a_matrix_that_the_output_uses_too_gets_both_gradients():
+    model = model_of(Tied(3, 3, jax.random.normal(jax.random.key(3), (3, 3))))
+    xs, ys, resets = make_data(STEPS, BATCH, resets=0.2)
+    _, gradient = summed(model, eg.RTRL(window=5), xs, ys, resets)
+    assert worst_leaf(gradient, by_backpropagation(model, xs, ys, resets)) < 1e-10
+    eg.OK(rank=2).check(model.cell)
+
+
 def test_what_is_wrong_with_a_cell_is_said():
     with pytest.raises(eg.InputError, match=r"gives another state \(\[6\]\) than `initial\(\)` \(\[3\]\)"):
         eg.Model(Growing(jnp.ones((3, 3))), eg.Softmax(3, 3, key=jax.random.key(0)))

@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 
 import evergrad as eg
 from evergrad._cli import app
-from evergrad._tasks import Add, AnBn, Balance, Chain, Chaos, Rotation, Trace
+from evergrad._tasks import Add, AnBn, Chain, Chaos, Rotation, Trace
 from evergrad._tasks.add import loss_knowing
-from evergrad._tasks.balance import BalanceCell, Itself, influence_on_the_first
 from evergrad._tasks.chaos import SYSTEMS
 from evergrad._tasks.generated import unscored
 from evergrad._tasks.trace import BITS, PATTERNS
 from evergrad._training.build import make_job
 from evergrad._training.resolve import resolve
 from evergrad._training.settings import KNOWN
+from evergrad.lab.balance import Balance, BalanceCell, Itself, influence_on_the_first
 from tests.helpers import crossed
 
 BATCH = 6
