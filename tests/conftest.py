@@ -6,11 +6,13 @@ users' programs are), and workers and the processes that tests start find each o
 
 import gc
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
@@ -25,6 +27,7 @@ os.environ.setdefault("XLA_FLAGS", QUICKLY)
 with install_import_hook("evergrad", "beartype.beartype"):
     import evergrad._public  # noqa: F401
 
+os.environ["EVERGRAD_COMPILED"] = "0"  # nothing of a test is left in the user\'s cache
 CACHE = "EVERGRAD_TEST_CACHE"  # a folder for compiled programs; one that is given is kept, and the next run is faster
 
 
@@ -45,6 +48,32 @@ def pytest_collection_finish(session):
     """Tracing makes many objects and few cycles: looking for these among all that was imported takes a tenth of the time."""
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch):
+    """As usual, but that what was compiled is forgotten when something of the inside is replaced, and when it is put back: equal
+    learners share programs, and one that was compiled with the replacement must not serve another test, or the other way round."""
+    plain, replaced = monkeypatch.setattr, []
+
+    def setattr_(target, name, *rest, **how):
+        plain(target, name, *rest, **how)
+        if _INSIDE.match(target if isinstance(target, str) else _home(target)):
+            replaced.append(target)
+            jax.clear_caches()
+
+    monkeypatch.setattr = setattr_
+    yield monkeypatch
+    if replaced:
+        monkeypatch.undo()
+        jax.clear_caches()
+
+
+_INSIDE = re.compile(r"evergrad\._(core|estimators|pasts|cells|native)\b")
+
+
+def _home(target):
+    return getattr(target, "__module__", None) or getattr(target, "__name__", "")
 
 
 def pytest_runtest_setup(item):

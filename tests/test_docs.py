@@ -54,6 +54,21 @@ def test_every_public_name_is_explained_and_the_example_runs(capsys):
     assert recommended.startswith("RTRL")
 
 
+def test_all_that_the_page_on_learning_does(capsys, tmp_path, monkeypatch):
+    """One sequence is learned from its last step alone; without the strict modes of the tests, as a user has it."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for block in blocks("docs/learning.md"):
+            exec(block, names)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("Learner of LSTM")
+    assert said[1] == "(100, 4)"
+    assert names["right"][:20].mean() < 0.7
+    assert names["right"][-20:].mean() > 0.95
+    assert {"state.npz", "last.npz"} == {path.name for path in tmp_path.iterdir()}
+
+
 def test_the_forecaster_of_the_docs(capsys):
     code = next(code for code in blocks("docs/streams.md") if "OnlineRNNForecaster" in code)
     exec(code.replace("200", "30"), {"wave": np.sin(0.3 * np.arange(30)).tolist()})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,12 @@ lab_app = typer.Typer(
 )
 _CERTIFIED = ["ok:rank=8,window=16", "ok:rank=8,window=16,mix=truncate"]
 _ESTIMATORS = ["ok:rank=8,window=16", "ok:rank=8,window=0,mix=signs", "kf:copies=8", "tbptt:horizon=25"]
+
+
+_UNTRAINED = (
+    "note: this network has not been trained. Its gradient hardly reaches back, so that all estimators look alike: for what they "
+    "do where it matters, train one (evergrad train copy --out runs/copy) and measure that (evergrad lab noise runs/copy)."
+)
 
 
 @lab_app.callback()
@@ -74,10 +81,17 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
         chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
     console = Console()
     console = console if console.is_terminal else Console(width=160)
+    if run is None:
+        console.print(Text(_UNTRAINED), soft_wrap=True)
     with console.status("the exact gradient") as status:
+        done = dict.fromkeys(["exact", *estimators], 0)
 
-        def told(name, _):
-            return status.update(f"{name} done")
+        def told(name, more):
+            done[name] += more
+            said = f"{name}: {done[name]:,} of {steps:,} steps"
+            status.update(said)
+            if not console.is_terminal:
+                print(said, file=sys.stderr, flush=True)
 
         rows = noise_of(chosen, estimators, repetitions=repetitions, smallest=smallest, seed=seed, told=told)
     settings = {"subject": chosen.words, "steps": steps, "repetitions": repetitions, "batch": batch}

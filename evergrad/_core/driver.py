@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
-from evergrad._cells.base import output_of
+from evergrad._cells.base import output_of, outputs_of
 from evergrad._core import across
 from evergrad._core.cut_influence import cut
 from evergrad._core.linearize import initial_state, linearize, output_weights, through_layers, unflatten
@@ -36,8 +36,16 @@ class State(eqx.Module):
     optimiser: Any
     hidden: Float[Array, "B m"]
     track: Track
-    keys: Array  # one a stream, so that draws do not depend on how streams are spread over devices
+    keys: UInt32[Array, "B words"]  # one a stream, so that draws do not depend on how streams are spread over devices
     time: UInt32[Array, ""]  # steps taken
+    generator: str = eqx.field(static=True)  # whose keys these are
+    donate: bool = eqx.field(static=True, default=True)  # whether its memory is given away to the next state
+    pending: Any = None  # x and reset of a step that was predicted and has not been learned from
+
+    @property
+    def cell_state(self) -> Any:
+        """The hidden states in the cell's own structure, streams in front: what `Model.run` takes and gives."""
+        return jax.vmap(lambda hidden: unflatten(self.model.cell, hidden))(self.hidden)
 
 
 class Output(eqx.Module):
@@ -53,7 +61,7 @@ class Output(eqx.Module):
     """
 
     losses: Float[Array, "*T B"]
-    predictions: Float[Array, "*T B outputs"]
+    predictions: Any  # [*T, B, outputs], or a pytree of such arrays
 
 
 Consume = Callable[[State, Any, Array, Model, int], tuple[State, Any]]
@@ -67,14 +75,16 @@ def start(
     optimiser: Any = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> State:
-    cell = model.cell
+    cell, keys = model.cell, jax.random.split(key, batch)
+    typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     state = State(
         model=model,
         optimiser=optimiser,
         hidden=jnp.tile(initial_state(cell)[None], (batch, 1)),
         track=begun(estimator, model, batch, mesh),
-        keys=jax.random.split(key, batch),
+        keys=jax.random.key_data(keys) if typed else keys,
         time=jnp.zeros((), jnp.uint32),
+        generator=str(jax.random.key_impl(keys)) if typed else str(jax.random.key_impl(jax.random.key(0))),
     )
     return state if mesh is None else place(state, axes(state, estimator, mesh), mesh)
 
@@ -170,9 +180,21 @@ def take_one(
     return _learned(estimator, consume, state, None, jnp.zeros((), jnp.int32), seen)[0]
 
 
+@eqx.filter_jit
+def foretold(model: Model, hidden: Float[Array, "B m"], x: Array, reset: Array) -> Any:
+    """The predictions of a step that is not taken."""
+    cell, x, readout = model.cell, encode(model.cell, x), model.readout
+    hidden, _ = jax.vmap(lambda *stream: linearize(cell, *stream))(hidden, x, reset)
+    outputs = jax.vmap(lambda h, x: output_of(cell, unflatten(cell, h), x))(hidden, x)
+    return jax.vmap(lambda h: readout.predict(readout(h)))(outputs)
+
+
 def _no_output(state):
-    batch, dtype = len(state.hidden), weight_dtype(state.model)
-    return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))
+    """Zeros in the place of what a step will give."""
+    batch, dtype, readout = len(state.hidden), weight_dtype(state.model), state.model.readout
+    seen = jax.ShapeDtypeStruct((outputs_of(state.model.cell),), dtype)
+    form = jax.eval_shape(lambda h: readout.predict(readout(h)), seen)
+    return Output(jnp.zeros(batch, dtype), jax.tree.map(lambda a: jnp.zeros((batch, *a.shape), a.dtype), form))
 
 
 def _observe(estimator, state, data, feedback):
@@ -202,7 +224,7 @@ def _observe(estimator, state, data, feedback):
 
 def _taught(readout, outputs, data):
     """A readout that learns by itself sees the streams of all devices."""
-    if type(readout).taught is Readout.taught:
+    if type(readout).taught is Readout.taught or data.y is None:
         return readout
     seen = jax.lax.stop_gradient((outputs, data.y, data.weight))
     h, y, weight = jax.tree.map(lambda a: across.all_lanes(a, axis=0), seen)
@@ -261,7 +283,8 @@ def _with_track(state, track):
 
 
 def _keys(state):
-    return jax.vmap(jax.random.fold_in, (0, None))(state.keys, state.time)
+    keys = jax.random.wrap_key_data(state.keys, impl=state.generator)
+    return jax.vmap(jax.random.fold_in, (0, None))(keys, state.time)
 
 
 def _while(condition, body, carry):

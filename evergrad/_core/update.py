@@ -6,13 +6,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array
 
 from evergrad._core.model import Model
 from evergrad._core.parameters import parameters
 
 
 def clip_and_update(
-    model: Model, optimiser: optax.GradientTransformation, state: Any, gradient: Model, *, clip: float | None = None
+    model: Model,
+    optimiser: optax.GradientTransformation,
+    state: Any,
+    gradient: Model,
+    *,
+    clip: float | Array | None = None,
 ) -> tuple[Model, Any]:
     """The model and the optimiser's state after one update.
 
@@ -35,7 +41,8 @@ def clip_and_update(
     return eqx.apply_updates(model, updates), state
 
 
-def _clipped(gradient: Model, clip: float) -> Model:
+def _clipped(gradient: Model, clip: float | Array) -> Model:
     norm = optax.tree.norm(gradient.cell)
+    clip = jnp.asarray(clip, norm.dtype)
     scale = jnp.minimum(1, clip / jnp.maximum(norm, clip))
     return eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))

@@ -8,6 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 from evergrad._core.files import written_whole
 from evergrad._training.folder import Folder
@@ -67,6 +68,8 @@ def _plot(runs: Sequence[tuple[str, str, list[dict[str, Any]]]], path: Path) -> 
     if figure == "relative_error":
         bottom.axhline(1, color="grey", linewidth=1, label="persistence")
     top.set_ylabel(f"loss ({loss_unit})" if "(" not in loss_unit else f"loss, {loss_unit}")
+    if figure == "length":
+        bottom.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     bottom.set_ylabel(figure_unit)
     bottom.set_xlabel("steps")
     pictures.align_ylabels()

@@ -196,7 +196,7 @@ def _go(folder, job, console, team, watch, *, resumed):
         metrics.close()
         checkpoints.close()
     if team.is_first:
-        _say_how_it_ended(folder, progress, stop.signal, display)
+        _say_how_it_ended(folder, progress, stop.signal, display, metrics.last)
     return stop.signal
 
 
@@ -223,7 +223,7 @@ def _same_kernels(folder: Folder, now: bool, say: Callable[[str], None]) -> bool
     return False
 
 
-def _say_how_it_ended(folder, progress, stopped, display):
+def _say_how_it_ended(folder, progress, stopped, display, last):
     if stopped is not None:
         why = "since nobody reads its output any more (SIGPIPE)" if stopped == signal.SIGPIPE else f"by {stopped.name}"
         display.say(f"stopped {why} at step {progress.step:,}; go on with: evergrad resume {folder.path}")
@@ -231,4 +231,7 @@ def _say_how_it_ended(folder, progress, stopped, display):
     from evergrad._training.plots import plot_run
 
     plot_run(folder)
-    display.say(f"done: {progress.step:,} steps; results in {folder.path} (metrics.jsonl, plot.png, checkpoints)")
+    display.say(
+        f"done: {progress.step:,} steps  {display.in_words(last)}" if last else f"done: {progress.step:,} steps"
+    )
+    display.say(f"results in {folder.path} (metrics.jsonl, plot.png, checkpoints)")

@@ -22,8 +22,8 @@ def lowered(model, estimator, *platforms):
     xs, ys, resets = make_data(6)
 
     def run(arrays, xs, ys, resets):
-        data = learner._data(state, xs, ys, resets, None, lead=xs.shape)
-        return eqx.filter(learner._drive(data, eqx.combine(arrays, rest))[0], eqx.is_array)
+        data = learner._data(xs, ys, resets, None, lead=xs.shape)
+        return eqx.filter(learner._recipe.drive(data, eqx.combine(arrays, rest))[0], eqx.is_array)
 
     return export.export(jax.jit(run), platforms=platforms)(arrays, xs, ys, resets)
 

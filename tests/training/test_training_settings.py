@@ -8,7 +8,7 @@ import evergrad as eg
 from evergrad._registry import CELLS, ESTIMATORS
 from evergrad._training.build import make_job
 from evergrad._training.resolve import resolve
-from evergrad._training.settings import Settings, fields
+from evergrad._training.settings import Settings, fields, text
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
 
@@ -85,6 +85,6 @@ def test_every_optimiser_makes_a_state(optimiser):
 def test_every_option_has_help_and_a_kind():
     for field in dataclasses.fields(Settings):
         if field.name != "task":
-            assert field.metadata["help"].endswith(".")
+            assert all(text(field, task).endswith(".") for task in field.metadata["tasks"])
             assert field.metadata["kind"] in (int, float, str, bool)
     assert {"length", "threshold", "jitter"} <= {*fields("copy")}
