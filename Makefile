@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: help setup demo test test-slow test-interop bench-streams bench-peers lint types clean
+TUTORIALS := $(patsubst docs/tutorials/%.py,build/tutorials/%.md,$(wildcard docs/tutorials/*.py))
+
+.PHONY: help setup demo docs test test-slow test-interop bench-streams bench-peers lint types clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,8 +23,24 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## a question about a cue beyond all remembered steps: OK and TBPTT, in about two minutes; results in runs/demo
 	@$(BIN)/evergrad demo --out runs/demo
 
-test: $(STAMP) lint types ## style, types, and all tests but the slow ones
+docs: $(STAMP) $(TUTORIALS) ## the documentation in site/, its tutorials executed; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python scripts/check_site.py site
+
+build/tutorials/%.md: docs/tutorials/%.py scripts/notebooks.py $(shell find evergrad -name '*.py') | $(STAMP)
+	@echo "executing $<"
+	@$(BIN)/python scripts/notebooks.py $< --out $(@D)
+
+test: $(STAMP) lint ## style, types, and all tests but the slow ones
+	@$(MAKE) --no-print-directory -j 2 types pytest
+
+.PHONY: pytest
+pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
+
+.PHONY: dist
+dist: ## wheel and sdist in dist/, installed into empty environments and tried there: core only, then each extra; PARTS="core cli"
+	scripts/dist.sh $(PARTS)
 
 test-interop: ## PyTorch loads what is exported; in an environment of its own
 	scripts/test-interop.sh
@@ -30,11 +48,11 @@ test-interop: ## PyTorch loads what is exported; in an environment of its own
 bench-streams: $(STAMP) ## stream learners compared, deep-river in an environment of its own; DATA=folder, OUT=folder
 	scripts/bench-streams.sh $(if $(DATA),--data $(DATA)) --out $(or $(OUT),runs/streams)
 
-bench-peers: $(STAMP) ## speed against braintrace in an environment of its own, and the authors' figures; JSON=file
+bench-peers: $(STAMP) ## speed against PyTorch and braintrace in environments of their own, and the authors' figures; JSON=file
 	scripts/bench-peers.sh $(if $(JSON),--json $(JSON))
 
-test-slow: $(STAMP) ## the slow tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
+test-slow: $(STAMP) ## the slow tests, compiled as users' programs are
+	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

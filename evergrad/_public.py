@@ -20,9 +20,13 @@ from evergrad._cells import (
     UnitCell,
 )
 from evergrad._core.adapters import from_equinox, from_flax, to_equinox, to_flax
+from evergrad._core.callbacks import Checkpoint, EarlyStop, Log, TensorBoard
 from evergrad._core.checks import DivergedError, InputError
 from evergrad._core.driver import Output, State
+from evergrad._core.fitting import Progress
+from evergrad._core.follower import Followed, Follower
 from evergrad._core.frozen import gradients
+from evergrad._core.heads import Gaussian, Head
 from evergrad._core.learner import Learner
 from evergrad._core.low_rank import optimal_low_rank, optimal_variance
 from evergrad._core.maps import dense
@@ -31,6 +35,7 @@ from evergrad._core.parameters import Frozen, parameters
 from evergrad._core.planner import Plan, plan
 from evergrad._core.readouts import Linear, Readout, Softmax
 from evergrad._core.rls import RLS
+from evergrad._core.saving import copy, load, save
 from evergrad._core.update import clip_and_update
 from evergrad._estimators import (
     ARTBP,
@@ -51,6 +56,7 @@ from evergrad._estimators import (
     SnAp,
     SnAp1,
 )
+from evergrad._training.opening import open_run
 
 __all__ = [
     "ARTBP",
@@ -72,12 +78,18 @@ __all__ = [
     "TBPTT",
     "UORO",
     "Cell",
+    "Checkpoint",
     "ColumnarLSTM",
     "DivergedError",
     "EProp",
+    "EarlyStop",
     "Estimator",
     "Fixed",
+    "Followed",
+    "Follower",
     "Frozen",
+    "Gaussian",
+    "Head",
     "IndRNN",
     "InputError",
     "KeRNL",
@@ -86,11 +98,13 @@ __all__ = [
     "Learner",
     "Linear",
     "Local",
+    "Log",
     "MinGRU",
     "MinLSTM",
     "Model",
     "Output",
     "Plan",
+    "Progress",
     "Readout",
     "ReverseKF",
     "SnAp",
@@ -98,16 +112,21 @@ __all__ = [
     "Softmax",
     "Stack",
     "State",
+    "TensorBoard",
     "UnitCell",
     "clip_and_update",
+    "copy",
     "dense",
     "from_equinox",
     "from_flax",
     "gradients",
+    "load",
+    "open_run",
     "optimal_low_rank",
     "optimal_variance",
     "parameters",
     "plan",
+    "save",
     "to_equinox",
     "to_flax",
 ]

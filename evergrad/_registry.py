@@ -37,6 +37,7 @@ class Entry:
     target: str
     parameters: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()  # what is worth knowing of it before it is imported
+    defaults: tuple[Any, ...] = ()  # of the parameters, as the constructor has them
 
     @property
     def name(self) -> str:
@@ -51,6 +52,7 @@ PARAMETERS: dict[str, Parameter] = {
     "rank": Parameter(int, "Terms that are kept", at_least=1),
     "window": Parameter(int, "Newest steps kept exactly", at_least=0),
     "mix": Parameter(str, "How terms are reduced", choices=("signs", "sampling", "truncate")),
+    "scales": Parameter(str, "What the random signs are scaled by", choices=("rows", "one")),
     "scope": Parameter(str, "What is kept within a unit", choices=("unit", "direct")),
     "copies": Parameter(int, "Estimates that are averaged", at_least=1),
     "diagonal_rank": Parameter(int, "Rank that D is reduced to", at_least=1, otherwise="not reduced"),
@@ -80,22 +82,22 @@ CELLS: dict[str, Entry] = {
 
 # in the planner's order: what comes first is wanted most, if it fits
 ESTIMATORS: dict[str, Entry] = {
-    "rtrl": Entry("evergrad:RTRL", ("window",)),
-    "ok": Entry("evergrad:OK", ("rank", "window", "mix")),
-    "ktp": Entry("evergrad:KTP", ("rank", "window")),
-    "kf": Entry("evergrad:KF", ("copies", "diagonal_rank", "window")),
-    "uoro": Entry("evergrad:UORO", ("window",)),
-    "snap1": Entry("evergrad:SnAp1", ("window",)),
-    "eprop": Entry("evergrad:EProp", ("window",)),
-    "rflo": Entry("evergrad:RFLO", ("window",)),
+    "rtrl": Entry("evergrad:RTRL", ("window",), defaults=(0,)),
+    "ok": Entry("evergrad:OK", ("rank", "window", "mix"), defaults=(8, 16, "sampling")),
+    "ktp": Entry("evergrad:KTP", ("rank", "window"), defaults=(16, 0)),
+    "kf": Entry("evergrad:KF", ("copies", "diagonal_rank", "window"), defaults=(1, None, 0)),
+    "uoro": Entry("evergrad:UORO", ("window", "scales"), defaults=(0, "rows")),
+    "snap1": Entry("evergrad:SnAp1", ("window",), defaults=(0,)),
+    "eprop": Entry("evergrad:EProp", ("window",), defaults=(0,)),
+    "rflo": Entry("evergrad:RFLO", ("window",), defaults=(0,)),
     "fixed": Entry("evergrad:Fixed"),
-    "local": Entry("evergrad:Local", ("scope", "window")),
-    "tbptt": Entry("evergrad:TBPTT", ("horizon", "stride")),
-    "reverse-kf": Entry("evergrad:ReverseKF", ("copies", "window")),
-    "snap": Entry("evergrad:SnAp", ("order", "window")),
-    "artbp": Entry("evergrad:ARTBP", ("mean", "cap")),
-    "dni": Entry("evergrad:DNI", ("window",)),
-    "kernl": Entry("evergrad:KeRNL", ("window",)),
+    "local": Entry("evergrad:Local", ("scope", "window"), defaults=("unit", 0)),
+    "tbptt": Entry("evergrad:TBPTT", ("horizon", "stride"), defaults=(25, None)),
+    "reverse-kf": Entry("evergrad:ReverseKF", ("copies", "window"), defaults=(1, 0)),
+    "snap": Entry("evergrad:SnAp", ("order", "window"), defaults=(2, 0)),
+    "artbp": Entry("evergrad:ARTBP", ("mean", "cap"), defaults=(16, 256)),
+    "dni": Entry("evergrad:DNI", ("window",), defaults=(8,)),
+    "kernl": Entry("evergrad:KeRNL", ("window",), defaults=(0,)),
 }
 
 # of (units, outputs), by what they predict
@@ -156,6 +158,20 @@ def tagged(table: dict[str, Entry], tag: str) -> tuple[str, ...]:
 def having(parameter: str) -> list[str]:
     """The estimators that have a parameter."""
     return [name for name, entry in ESTIMATORS.items() if parameter in entry.parameters]
+
+
+def defaults_in_words(parameter: str) -> str:
+    """What the estimators have where nothing is said of a parameter: 8 (ok), 16 (ktp)."""
+    found: dict[Any, list[str]] = {}
+    for name in having(parameter):
+        entry = ESTIMATORS[name]
+        value = dict(zip(entry.parameters, entry.defaults, strict=False)).get(parameter)
+        found.setdefault(PARAMETERS[parameter].otherwise if value is None else value, []).append(name)
+    most = max(found, key=lambda value: len(found[value]), default=None)
+    if len(found) <= 1:
+        return str(most)
+    listed = [f"{value} ({', '.join(names)})" for value, names in found.items() if value != most or len(names) < 3]
+    return "; ".join(listed + ([f"else {most}"] if len(found[most]) >= 3 else []))
 
 
 def name_of(table: dict[str, Entry], kind: type) -> str | None:

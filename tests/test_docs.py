@@ -19,9 +19,10 @@ def blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_the_ten_lines_of_the_readme(capsys):
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_ten_lines(page, capsys):
     """With a shorter stream and a smaller network than it says."""
-    (code,) = blocks("README.md")
+    (code,) = blocks(page)
     rng = np.random.default_rng(0)
     stream = [(rng.integers(0, 4, 16), rng.integers(0, 4, 16), np.zeros(16, bool)) for _ in range(3)]
     exec(code.replace("128", "20"), {"stream": stream})
@@ -53,6 +54,21 @@ def test_every_public_name_is_explained_and_the_example_runs(capsys):
     assert recommended.startswith("RTRL")
 
 
+def test_all_that_the_page_on_learning_does(capsys, tmp_path, monkeypatch):
+    """One sequence is learned from its last step alone; without the strict modes of the tests, as a user has it."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for block in blocks("docs/learning.md"):
+            exec(block, names)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("Learner of LSTM")
+    assert said[1] == "(100, 4)"
+    assert names["right"][:20].mean() < 0.7
+    assert names["right"][-20:].mean() > 0.95
+    assert {"state.npz", "last.npz"} == {path.name for path in tmp_path.iterdir()}
+
+
 def test_the_forecaster_of_the_docs(capsys):
     code = next(code for code in blocks("docs/streams.md") if "OnlineRNNForecaster" in code)
     exec(code.replace("200", "30"), {"wave": np.sin(0.3 * np.arange(30)).tolist()})
@@ -60,9 +76,18 @@ def test_the_forecaster_of_the_docs(capsys):
 
 
 def test_links_lead_somewhere():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    docs = ROOT / "docs"
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.rglob("*.md"), *(docs / "tutorials").glob("*.py")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_with_tbptt_in_a_table_is_on_the_referees_list():
+    listed = (ROOT / "docs" / "comparisons.md").read_text()
+    pages = [page for page in (ROOT / "docs").glob("*.md") if re.search(r"^\|.*TBPTT", page.read_text(), re.MULTILINE)]
+    assert len(pages) > 5
+    assert [page.name for page in pages if f"({page.name})" not in listed and page.name != "comparisons.md"] == []
 
 
 def test_the_stack_of_the_docs(capsys):

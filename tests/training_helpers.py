@@ -1,4 +1,4 @@
-"""Real processes of the command line, and what they leave behind."""
+"""The command line, called here or as real processes, and what it leaves behind."""
 
 import contextlib
 import ipaddress
@@ -15,7 +15,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from evergrad._cli import app
 from evergrad._core.files import read_checked, write_checked
 from evergrad._training.folder import open_run
 from evergrad._training.reports import rows
@@ -35,9 +37,11 @@ def command_line_config():
     before = {name: getattr(jax.config, name) for name in names}
     for name, value in zip(names, (False, "standard"), strict=True):
         jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 @pytest.fixture(autouse=True)
@@ -53,15 +57,26 @@ def environment(*, cached: bool = True) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     inherited = {name: value for name, value in os.environ.items() if name not in cache}
-    return inherited | (cache if cached else {}) | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    # to the bit what the command does in this process, and the same programs
+    same = {"JAX_DISABLE_MOST_OPTIMIZATIONS": str(jax.config.read("jax_disable_most_optimizations"))}
+    return inherited | (cache if cached else {}) | same | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
 def command(*arguments) -> list[str]:
     return [sys.executable, "-W", "error::UserWarning", "-m", "evergrad", *map(str, arguments)]
 
 
-def evergrad(*arguments, cwd: Path | None = None, after: str | None = None) -> subprocess.CompletedProcess:
-    """Runs the command to its end; `after` is Python that the process runs before it becomes the command."""
+def evergrad(*arguments, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    """Runs the command to its end, in this process, which has imported and compiled much already."""
+    with command_line_config(), contextlib.chdir(cwd or Path.cwd()):
+        done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+
+def process(*arguments, cwd: Path | None = None, after: str | None = None) -> subprocess.CompletedProcess:
+    """The same as a process of its own; `after` is Python that it runs before it becomes the command."""
     line, cached = command(*arguments), after is None  # what the process is denied would spoil the cache too
     if after is not None:
         line = [sys.executable, "-c", f"import os, sys\n{after}\nos.execv(sys.argv[1], sys.argv[1:])", *line]

@@ -21,6 +21,12 @@ class Cell(eqx.Module):
     """Any differentiable recurrence `state, x -> state`. Its inexact array leaves are the parameters.
 
     Enough for RTRL, UORO and TBPTT. KF, OK and KTP need a `KroneckerCell`.
+
+    Examples:
+        >>> cell = eg.GRU(inputs=3, units=8, key=key)
+        >>> state = cell.step(cell.initial(), jnp.ones(3))
+        >>> cell.output(state).shape
+        (8,)
     """
 
     seen_of_unit: ClassVar[int] = 1  # numbers that the readout sees of every unit
@@ -75,6 +81,13 @@ class KroneckerCell(Cell):
 
     `mask=` makes W sparse for good: which weights exist, a bool array of W's shape, or the share of those from x and h
     that do, which are then drawn (biases always exist). It changes nothing of how large the weights start.
+
+    Examples:
+        >>> class Half(eg.KroneckerCell):
+        ...     def activate(self, z, state):
+        ...         return (0.5 * state[0] + 0.5 * jnp.tanh(z[0]),)
+        >>> Half(inputs=3, units=8, key=key).weight.shape
+        (12, 8)
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1",)

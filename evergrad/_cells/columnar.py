@@ -16,6 +16,11 @@ class ELSTM(UnitCell):
 
     The output gate sees all units, but nothing comes back from it: its weights O (`gate`) are part of what the readout
     sees, and their gradient is that of the newest step, exactly. Reference: Irie et al. 2023.
+
+    Examples:
+        >>> cell = eg.ELSTM(inputs=3, units=8, key=key)
+        >>> eg.RTRL().exact_for(cell)
+        True
     """
 
     roles: ClassVar[tuple[str, ...]] = (KEEP, CANDIDATE)
@@ -50,6 +55,11 @@ class ColumnarLSTM(UnitCell):
     """An LSTM whose gates see x and their own unit's h: gate = σ(z + w·h), c' = f·c + i·tanh(z³ + w·h), h' = o·tanh(c').
 
     Reference: Javed et al. 2023, without their online normalisation of the features and without stages that are added later.
+
+    Examples:
+        >>> cell = eg.ColumnarLSTM(inputs=3, units=8, key=key)
+        >>> eg.RTRL().exact_for(cell)
+        True
     """
 
     roles: ClassVar[tuple[str, ...]] = (WRITE, KEEP, CANDIDATE, OTHER)  # i, f, g, o, as in eg.LSTM

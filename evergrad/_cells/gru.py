@@ -17,6 +17,12 @@ class GRU(KroneckerCell, metaclass=ByForm):
     aₓ sees x only and aₕ sees h only, so that both are linear in the same ĥ. In the form of the original paper the
     candidate is linear in (x, r·h), another vector for another gate: `reset="before"` gives that one, a `ResetBeforeGRU`
     of two linear maps. Reference: Cho et al. 2014.
+
+    Examples:
+        >>> eg.GRU(inputs=3, units=8, key=key).weight.shape
+        (12, 32)
+        >>> type(eg.GRU(inputs=3, units=8, reset="before", key=key)).__name__
+        'ResetBeforeGRU'
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1", "xh1", "x1", "h1")  # r, z, candidate of x, candidate of h

@@ -13,6 +13,10 @@ class IndRNN(UnitCell):
     """h' = f(z + w·h), w one number a unit; f is `activation`, "relu" or "tanh".
 
     w starts uniformly between 0 and 1; "chrono:T" and "forget:B" say it instead. Reference: Li et al. 2018.
+
+    Examples:
+        >>> eg.IndRNN(inputs=3, units=8, activation="tanh", key=key).outputs
+        8
     """
 
     roles: ClassVar[tuple[str, ...]] = (CANDIDATE,)

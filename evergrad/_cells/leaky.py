@@ -13,6 +13,11 @@ class Leaky(KroneckerCell):
     """h' = (1−a)·h + a·tanh(z): leaky tanh units, or an Euler step of size a = Δt/τ of a continuous-time RNN.
 
     `leak` is a, the same number for all units, and not trained. The recurrent weights are dense.
+
+    Examples:
+        >>> cell = eg.Leaky(inputs=3, units=8, leak=0.1, key=key)
+        >>> cell.leak
+        0.1
     """
 
     roles: ClassVar[tuple[str, ...]] = (CANDIDATE,)

@@ -16,6 +16,12 @@ class LRU(UnitCell):
     `r_min` and `r_max` bound |λ| at the start, uniformly over the ring; e^γ starts at √(1 − |λ|²) and is then trained on
     its own. Linear in time: what is not linear in the inputs is for the readout, or for a layer in between, to add.
     Reference: Orvieto et al. 2023; online: Zucchet et al. 2023.
+
+    Examples:
+        >>> cell = eg.LRU(inputs=3, units=8, r_min=0.9, r_max=0.99, key=key)
+        >>> cell.outputs  # the readout sees two numbers a unit
+        16
+        >>> model = eg.Model(cell, eg.Linear(units=cell.outputs, outputs=1, key=key))
     """
 
     roles: ClassVar[tuple[str, ...]] = (CANDIDATE, CANDIDATE)  # real and imaginary part

@@ -18,6 +18,13 @@ class LSTM(KroneckerCell, metaclass=ByForm):
     unit's own c too, and with `projection=k` h' is k linear combinations of σ(o)·tanh(c'), which the gates and the
     readout see: a `WideLSTM`. Reference: Hochreiter & Schmidhuber 1997, with forget gates; Gers & Schmidhuber 2000
     (peepholes); Sak et al. 2014 (projection).
+
+    Examples:
+        >>> cell = eg.LSTM(inputs=3, units=8, key=key, initial="chrono:50")  # for lags of up to 50 steps
+        >>> cell.weight.shape  # four gates
+        (12, 32)
+        >>> len(cell.initial())  # h and c
+        2
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1",) * 4  # i, f, g, o

@@ -11,7 +11,13 @@ from evergrad._cells.unit import UnitCell, drawn_weight
 
 
 class MinGRU(UnitCell):
-    """h' = (1−ζ)·h + ζ·z², ζ = σ(z¹). Reference: Feng et al. 2024, without their logarithms."""
+    """h' = (1−ζ)·h + ζ·z², ζ = σ(z¹). Reference: Feng et al. 2024, without their logarithms.
+
+    Examples:
+        >>> cell = eg.MinGRU(inputs=3, units=8, key=key, initial="chrono:50")
+        >>> cell.units, cell.outputs
+        (8, 8)
+    """
 
     roles: ClassVar[tuple[str, ...]] = (UPDATE, CANDIDATE)
 
@@ -29,7 +35,12 @@ class MinGRU(UnitCell):
 
 
 class MinLSTM(UnitCell):
-    """h' = (f·h + i·z³) / (f + i), f = σ(z¹), i = σ(z²). Reference: Feng et al. 2024, without their logarithms."""
+    """h' = (f·h + i·z³) / (f + i), f = σ(z¹), i = σ(z²). Reference: Feng et al. 2024, without their logarithms.
+
+    Examples:
+        >>> eg.MinLSTM(inputs=3, units=8, key=key).outputs
+        8
+    """
 
     roles: ClassVar[tuple[str, ...]] = (KEEP, WRITE, CANDIDATE)
 

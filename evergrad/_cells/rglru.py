@@ -17,6 +17,10 @@ class RGLRU(UnitCell):
 
     The decay at ρ = 1 starts uniformly between 0.9 and 0.999; "chrono:T" and "forget:B" say the one at ρ = ½ instead.
     Reference: De et al. 2024. Deviation: the root is held at 1e-6 where a is 1.
+
+    Examples:
+        >>> eg.RGLRU(inputs=3, units=8, key=key).outputs
+        8
     """
 
     roles: ClassVar[tuple[str, ...]] = (OTHER, OTHER, CANDIDATE)

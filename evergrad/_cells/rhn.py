@@ -28,6 +28,12 @@ class RHN(KroneckerCell, metaclass=ByForm):
     `squash` is "sigmoid" for the 2σ−1 of the paper's runs, or "tanh". Starts at N(0, 0.01²), as those runs do. With
     `depth=2` or more a step makes so many such transitions, each with weights of its own: a `DeepRHN`.
     Reference: Zilly et al. 2017.
+
+    Examples:
+        >>> eg.RHN(inputs=3, units=8, key=key).weight.shape  # two gates
+        (12, 16)
+        >>> type(eg.RHN(inputs=3, units=8, depth=2, key=key)).__name__
+        'DeepRHN'
     """
 
     gates: ClassVar[tuple[str, ...]] = ("xh1", "xh1")  # candidate, carry gate

@@ -20,6 +20,11 @@ class RTU(UnitCell):
         linear=False  h' = f(R h + γ (z¹, z²)), the readout sees h
 
     2n numbers in both; f is `activation`, "relu" or "tanh". Reference: Elelimy et al. 2024.
+
+    Examples:
+        >>> cell = eg.RTU(inputs=3, units=8, linear=False, activation="tanh", key=key)
+        >>> cell.outputs
+        16
     """
 
     roles: ClassVar[tuple[str, ...]] = (CANDIDATE, CANDIDATE)

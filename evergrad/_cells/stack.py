@@ -24,6 +24,12 @@ class Stack(Cell):
     depth="layerwise" is the cheap scheme: every layer has an influence of its own only, and δ is backpropagated through the
     layers at the newest step. It drops every path that climbs to a higher layer earlier and travels on there, so it is
     biased for all layers but the top one, whatever the estimator (`evergrad.lab.depth` measures how much is lost).
+
+    Examples:
+        >>> one, two = jax.random.split(key)
+        >>> cell = eg.Stack(eg.GRU(3, 8, key=one), eg.LSTM(8, 6, key=two))
+        >>> cell.inputs, cell.units
+        (3, 6)
     """
 
     layers: tuple[Any, ...]

@@ -30,6 +30,11 @@ class UnitCell(Cell):
         e_W' = E e_W + (x, 1) ⊗ D    [s, p, g, n]        e_own' = E e_own + K    [s, κ, n]
 
     s numbers a parameter, where other cells have s·n.
+
+    Examples:
+        >>> cell = eg.MinGRU(inputs=3, units=8, key=key)
+        >>> isinstance(cell, eg.UnitCell), cell.roles
+        (True, ('update', 'candidate'))
     """
 
     roles: ClassVar[tuple[str, ...]]

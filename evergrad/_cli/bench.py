@@ -41,11 +41,14 @@ def peers(
     braintrace: Annotated[Path, typer.Option(help="The Python of the environment that braintrace is in.")] = Path(
         ".venv-braintrace/bin/python"
     ),
+    pytorch: Annotated[Path, typer.Option(help="The Python of the environment that PyTorch is in.")] = Path(
+        ".venv-pytorch/bin/python"
+    ),
     json_file: JsonFile = None,
 ) -> None:
     """Measure against what people could use instead, taking turns in one run. Exit code 1 if a goal is missed.
 
-    `make bench-peers` makes the environment and runs this.
+    `make bench-peers` makes the environments and runs this.
     Example: evergrad bench peers --json peers.json
     """
     with explained():
@@ -53,8 +56,29 @@ def peers(
         from evergrad.bench.peers import peers
 
         start = time.time()
-        rows = list(peers(braintrace, rounds=9, steps=32, say=teller()))
+        rows = list(peers(braintrace, pytorch, rounds=9, steps=32, say=teller()))
         _show(rows, [], json_file, seconds=round(time.time() - start))
+
+
+@app.command()
+def roofline(
+    units: Annotated[int, typer.Option(help="Of an RHN.", min=2)] = 256,
+    rank: Annotated[int, typer.Option(help="Of OK.", min=1)] = 8,
+    json_file: JsonFile = None,
+) -> None:
+    """What a step of OK would take at best on accelerators that are not here: counted work over published peaks, not measured.
+
+    Example: evergrad bench roofline --units 1024
+    """
+    with explained():
+        check_json_file(json_file)
+        from rich.console import Console
+
+        from evergrad.bench import roofline
+
+        found = roofline.points(units, rank)
+        Console().print(roofline.table(found))
+        write_json(json_file, {"what": "counted, not measured", "points": [roofline.as_json(each) for each in found]})
 
 
 def teller() -> Callable[[str], None]:

@@ -11,16 +11,19 @@ from evergrad._cli.resume import Run
 
 def evaluate(
     run: Run,
-    data: Annotated[Path | None, typer.Option("--data", help="Other data: a text, or a CSV or Parquet file.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Other data, for runs on a text, or on a CSV or Parquet file.")
+    ] = None,
     steps: Annotated[
-        int, typer.Option(help="Steps of fresh strings or questions (copy, cue).", min=1, max=10**9)
+        int, typer.Option(help="Steps of fresh data, for tasks that make their own.", min=1, max=10**9)
     ] = 1000,
 ) -> None:
     """Measure a run's model as of its last checkpoint, with the weights held fixed; one JSON object is printed.
 
-    copy: bits per symbol on fresh strings of the length reached. cue: the share of wrong answers to fresh questions.
-    text: bits per character of the valid and test text, or of --data. series: errors of forecasts with the final
-    weights, on the rows it learned from or on --data.
+    copy: bits per symbol on fresh strings, all of the length reached. cue: the share of wrong answers to fresh questions.
+    text: bits per character (with --bytes, per byte) of the valid and test text, or of --data. series: errors of forecasts
+    with the final weights, on the rows it learned from or on --data. All others: the loss on fresh data, the least there
+    is, and the excess over it.
 
     Example: evergrad evaluate runs/text
     """

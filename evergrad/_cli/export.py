@@ -22,8 +22,11 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default model.FORMAT in the run's folder.")
     ] = None,
+    scaling: Annotated[
+        bool, typer.Option(help="Of a series, in ONNX: the data's units go in and forecasts come out; needs the data.")
+    ] = True,
 ) -> None:
-    """Write the trained RNN, LSTM or GRU of a run, with its readout, for ONNX or PyTorch.
+    """Write the trained RNN, LSTM or GRU of a run, with its readout, for ONNX or PyTorch; an RHN for ONNX.
 
     Example: evergrad export runs/text --format safetensors
     """
@@ -37,7 +40,12 @@ def export(
         out = run / f"model.{format.value}" if out is None else out
         for path in [out] if format is Format.onnx else [out, readout_path(out)]:
             check_may_replace(path, format.value, "--out")
-        _, progress = load(open_run(run), with_data=False)
-        written = (export_onnx if format is Format.onnx else export_safetensors)(progress.state.model, out)
+        job, progress = load(open_run(run), with_data=False)
+        if format is Format.onnx:
+            scaled = scaling and job.settings.task == "series"
+            scale = job.task.scaling(job.settings, progress.step) if scaled else None
+            written = export_onnx(progress.state.model, out, scale=scale)
+        else:
+            written = export_safetensors(progress.state.model, out)
         for path in [written] if isinstance(written, Path) else written:
             typer.echo(printable(str(path)))

@@ -19,18 +19,22 @@ def info(run: Run) -> None:
         from evergrad._core.printable import printable
         from evergrad._training.checkpoint import Checkpoints
         from evergrad._training.folder import open_run
-        from evergrad._training.reports import rows
+        from evergrad._training.reports import newest, rows
 
         folder = open_run(run)
-        last = next(iter(rows(folder.metrics, warn)[-1:]), {})
+        last = newest(rows(folder.metrics, warn)) or {}
         saved = Checkpoints(folder.checkpoints, read_only=True).steps() if folder.checkpoints.is_dir() else []
         table = Table(show_header=False)
         table.add_row("state", "running" if folder.is_locked() else "not running")
         table.add_row("steps", f"{last.get('step', 0):,} reported of {folder.settings.steps:,}")
         table.add_row("checkpoints", ", ".join(f"{step:,}" for step in saved) or "none yet")
-        for name, value in last.items():
-            table.add_row(*(Text(printable(part)) for part in (name, _shown(value))))
         table.add_section()
+        table.add_row(Text("reached", style="bold"), f"at step {last['step']:,}" if last else "nothing reported yet")
+        for name, value in last.items():
+            if name != "step":
+                table.add_row(*(Text(printable(part)) for part in (name, _shown(value))))
+        table.add_section()
+        table.add_row(Text("set", style="bold"), "when the run was made, or resumed")
         for name, value in dataclasses.asdict(folder.settings).items():
             if value is not None:
                 table.add_row(name, Text(printable(_shown(value))))

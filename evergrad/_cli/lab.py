@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,14 @@ lab_app = typer.Typer(
     no_args_is_help=True,
     help="Measure estimators.\n\nExample: evergrad lab noise --units 16 --steps 100 --repetitions 5 --out noise",
 )
+_CERTIFIED = ["ok:rank=8,window=16", "ok:rank=8,window=16,mix=truncate"]
 _ESTIMATORS = ["ok:rank=8,window=16", "ok:rank=8,window=0,mix=signs", "kf:copies=8", "tbptt:horizon=25"]
+
+
+_UNTRAINED = (
+    "note: this network has not been trained. Its gradient hardly reaches back, so that all estimators look alike: for what they "
+    "do where it matters, train one (evergrad train copy --out runs/copy) and measure that (evergrad lab noise runs/copy)."
+)
 
 
 @lab_app.callback()
@@ -73,10 +81,17 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
         chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
     console = Console()
     console = console if console.is_terminal else Console(width=160)
+    if run is None:
+        console.print(Text(_UNTRAINED), soft_wrap=True)
     with console.status("the exact gradient") as status:
+        done = dict.fromkeys(["exact", *estimators], 0)
 
-        def told(name, _):
-            return status.update(f"{name} done")
+        def told(name, more):
+            done[name] += more
+            said = f"{name}: {done[name]:,} of {steps:,} steps"
+            status.update(said)
+            if not console.is_terminal:
+                print(said, file=sys.stderr, flush=True)
 
         rows = noise_of(chosen, estimators, repetitions=repetitions, smallest=smallest, seed=seed, told=told)
     settings = {"subject": chosen.words, "steps": steps, "repetitions": repetitions, "batch": batch}
@@ -136,6 +151,14 @@ def reach(
     ] = 400,
     batch: Annotated[int, typer.Option(help="Streams.", min=1, max=2**31 - 1)] = 4,
     samples: Annotated[int, typer.Option(help="Steps whose gradient is taken apart.", min=2, max=10**6)] = 32,
+    probes: Annotated[
+        int | None,
+        typer.Option(
+            help="Look at lags 1, 2, 4, … along so many random directions, for sequences too long to be kept.",
+            min=2,
+            max=10**6,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for reach.json and reach.png.")] = None,
 ) -> None:
@@ -144,10 +167,10 @@ def reach(
     Example: evergrad lab reach runs/copy --out runs/copy-reach
     """
     with explained():
-        _reach(run, steps, batch, samples, seed, out)
+        _reach(run, steps, batch, samples, probes, seed, out)
 
 
-def _reach(run, steps, batch, samples, seed, out):
+def _reach(run, steps, batch, samples, probes, seed, out):
     import jax
     from rich.console import Console
     from rich.text import Text
@@ -163,22 +186,17 @@ def _reach(run, steps, batch, samples, seed, out):
     console = Console()
     chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
     data, key = chosen.data, jax.random.key(seed)
-    with console.status("carrying gradients back"):
-        found = reach(chosen.model, data.x, data.y, data.reset, weights=data.weight, samples=samples, key=key)
-    words = f"{chosen.words}; {found.looked_at} gradients taken apart, {steps:,} steps of {batch} streams"
+    how = {"samples": samples} if probes is None else {"probes": probes}
+    with console.status("carrying gradients back" if probes is None else "carrying directions forward"):
+        found = reach(chosen.model, data.x, data.y, data.reset, weights=data.weight, key=key, **how)
+    looked = f"{found.looked_at} {'gradients taken apart' if probes is None else 'directions'}"
+    words = f"{chosen.words}; {looked}, {steps:,} steps of {batch} streams"
     console.print(Text(printable(words)), soft_wrap=True)
     console.print(Text(str(found)), soft_wrap=True)
     if out is None:
         return
-    document = {
-        "product": "evergrad",
-        "subject": chosen.words,
-        "steps": steps,
-        "batch": batch,
-        "samples": found.looked_at,
-    }
-    document |= {"seed": seed, "horizon_99": found.horizon(), "horizon_50": found.horizon(0.5)} | machine()
-    document |= {"shares": found.shares.tolist(), "errors": found.error.tolist()}
+    document = {"product": "evergrad", "subject": chosen.words, "steps": steps, "batch": batch, "probes": probes}
+    document |= {"seed": seed} | machine() | found.as_json()
     write_whole(out / "reach.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     plot_reach(words, found, out / "reach.png")
     console.print(Text(printable(f"results: {out / 'reach.json'}, {out / 'reach.png'}")), soft_wrap=True)
@@ -226,6 +244,47 @@ def _probe(run, names, steps, batch, probes, seed, json_file):
         console.print(Text(printable(f"{name}: {row}")), soft_wrap=True)
     rows = {name: dataclasses.asdict(row) for name, row in found.items()}
     write_json(json_file, {"subject": chosen.words, "steps": steps, "probes": probes, "seed": seed, "estimators": rows})
+
+
+@lab_app.command()
+def certificate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run: its model and its data.", metavar="RUN")],
+    estimator: Annotated[
+        list[str], typer.Option(help="ok:parameter=value,…; may be given several times.", metavar="OK:...")
+    ] = _CERTIFIED,
+    steps: Annotated[int, typer.Option(help="Steps with frozen weights.", min=1, max=10**8)] = 200,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """A bound on the error of OK's influence that needs no exact one, and whether it says anything on a run's network and data.
+
+    Example: evergrad lab certificate runs/copy --estimator ok:rank=8,mix=truncate
+    """
+    with explained():
+        check_json_file(json_file)
+        _certificate(run, estimator, steps, seed, json_file)
+
+
+def _certificate(run, names, steps, seed, json_file):
+    import jax
+    from rich.console import Console
+    from rich.text import Text
+
+    from evergrad._core.printable import printable
+    from evergrad.lab import certificate, subject
+
+    console = Console()
+    estimators = {name: subject.parse_estimator(name) for name in names}
+    chosen = subject.of_run(run, steps=steps, batch=1, seed=seed)
+    console.print(Text(printable(f"{chosen.words}; {steps:,} steps")), soft_wrap=True)
+    rows = {}
+    for name, each in estimators.items():
+        with console.status(name):
+            found = certificate(chosen.model, each, chosen.data.x, chosen.data.reset, key=jax.random.key(seed))
+        console.print(Text(printable(f"{name}: {found}")), soft_wrap=True)
+        arrays = {key: getattr(found, key).tolist() for key in ("steps", "bounds", "sizes", "growth")}
+        rows[name] = arrays | {"unbiased": found.unbiased, "vacuous": found.vacuous}
+    write_json(json_file, {"subject": chosen.words, "steps": steps, "seed": seed, "estimators": rows})
 
 
 def _settings(task, cell, units, length, data, seed):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from evergrad._training.settings import default, flag, otherwise
+from evergrad._training.settings import default, flag, otherwise, text
 
 RESUMED = "resume"  # in the place of a task: what is not said stays as it was
 
@@ -21,7 +21,7 @@ def _annotated(field: dataclasses.Field, task: str) -> Any:
     names = (flag(field.name), f"--no-{flag(field.name)[2:]}") if about["kind"] is bool else (flag(field.name),)
     declaration = "/".join(names)
     option = typer.Option(
-        declaration, help=about["help"] + choices, show_default=shown or False, rich_help_panel=about["group"]
+        declaration, help=text(field, task) + choices, show_default=shown or False, rich_help_panel=about["group"]
     )
     return Annotated[about["kind"] | None, option]
 

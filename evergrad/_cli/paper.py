@@ -67,12 +67,20 @@ def run(
     steps: Annotated[int | None, typer.Option(help="Of --line: its steps.", min=1)] = None,
     rate: Annotated[str | None, typer.Option(help="Of --line: its learning rate, such as 10^-2.5.")] = None,
     seed: Annotated[int, typer.Option(help="Of --line: its seed.", min=0)] = 0,
+    exported: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Folder of `evergrad paper export`: go on from its networks, with an empty influence."
+        ),
+    ] = None,
 ) -> None:
     """Train and measure. What is finished is not done again; what was interrupted goes on where it was.
 
     Example: evergrad paper run lemma2 --budget quick --out runs/paper
 
     One line: evergrad paper run fig1 --line TBPTT-50 --steps 2000000 --rate 10^-2.5 --seed 1 --background
+
+    Its training folder is gone: add --from experiments/long
     """
     with explained():
         if line is None and (steps or rate or seed):
@@ -80,7 +88,7 @@ def run(
 
             raise InputError("--steps, --rate and --seed are of one line: name it by --line, or leave them out.")
         budget = budget or ("quick" if line is None else "long")
-        plan_of = _Options(budget, data, seeds, out, 1 if background else jobs, background)
+        plan_of = _Options(budget, data, seeds, out, 1 if background else jobs, background, exported)
         one = None if line is None else (line, steps, rate, seed)
         stopped = _run(names, plan_of, reference, one, measure)
     leave_by_signal(stopped)
@@ -93,6 +101,7 @@ class _Options(NamedTuple):
     out: Path
     jobs: int | None
     background: bool
+    exported: Path | None
 
 
 def _run(names, options, reference, one, measure):
@@ -106,6 +115,7 @@ def _run(names, options, reference, one, measure):
     names = commands.chosen(names)
     commands.check_budget(options.budget)
     commands.check_folder(options.data, "--data")
+    commands.check_folder(options.exported, "--from")
     commands.check_reference(reference)
     console = Console()
 
@@ -115,7 +125,8 @@ def _run(names, options, reference, one, measure):
     with listening() as stop:
         data = None if options.data is None else str(options.data.resolve())
         jobs = options.jobs or cores()
-        plan = Plan(options.budget, options.out, data, options.seeds, jobs, stop, say, options.background)
+        where = options.background, options.exported
+        plan = Plan(options.budget, options.out, data, options.seeds, jobs, stop, say, *where)
         if one is not None:
             label, steps, rate, seed = one
             line = commands.one_line(plan, names, label, steps, commands.parse_rate(rate), seed)
@@ -134,12 +145,14 @@ def _run(names, options, reference, one, measure):
 @paper_app.command()
 def export(
     out: Annotated[Path, typer.Argument(help="The --out of `evergrad paper run`.")],
-    to: Annotated[Path, typer.Option(help="Folder for curves and records, such as experiments/long.")],
+    to: Annotated[Path, typer.Option(help="Folder for curves, records and networks, such as experiments/long.")],
     commit: Annotated[
         str | None, typer.Option(help="The commit of runs that were not started by `evergrad paper run`.")
     ] = None,
 ) -> None:
-    """Small files that can be committed, of all runs there are, finished or not: a curve and a record each.
+    """Small files that can be committed, of all runs there are, finished or not: a curve, a record and a network each.
+
+    `evergrad paper run --from` goes on from there, on another machine too.
 
     Example: evergrad paper export runs/paper --to experiments/long
     """
@@ -149,7 +162,12 @@ def export(
         commands.check_folder(out, "OUT")
         made = long.export(out, to, commit=commit)
         for record in made:
-            print(f"{record['id']}: step {record['steps']:,}")
+            on = (
+                "no network to go on from"
+                if record["network"] is None
+                else f"to be gone on with from {record['network']:,}"
+            )
+            print(f"{record['id']}: step {record['steps']:,}, {on}")
         print(f"{len(made)} run{'s' * (len(made) != 1)} in {to / 'curves'}")
 
 

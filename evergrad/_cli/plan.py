@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,12 @@ def plan(
     time_per_step: Annotated[
         str | None, typer.Option(help="Time that a step may take, such as 5ms.", show_default="no limit")
     ] = None,
+    reach: Annotated[
+        Path | None,
+        typer.Option(
+            help="A reach.json of `evergrad lab reach --out`: whether a horizon would do is then known.", metavar="FILE"
+        ),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Predict bytes, multiply-adds and time of a training step for every estimator, and recommend one.
@@ -44,6 +51,8 @@ def plan(
         refuse_unknown("cell", cell, CELLS)
         budget = {"memory": _quantity(memory, _BYTES, "--memory", "8GB")}
         budget |= {"seconds": _quantity(time_per_step, _SECONDS, "--time-per-step", "5ms")}
+        known = None if reach is None else _read_reach(reach)
+        budget |= {"reach": known and known.advised}
         _check_sizes(units=units, inputs=inputs, outputs=outputs or 1, batch=batch)
         found = _without_memory(
             lambda key: CELLS[cell].load()(inputs=inputs, units=units, key=key), batch, outputs, budget
@@ -67,9 +76,17 @@ def plan(
         console.print(table)
         if found.recommended is not None:
             console.print(f"Recommended: {_name(found.recommended.estimator)}: {found.why}", highlight=False)
+        if known is not None:
+            console.print(f"By {reach}: {known}", markup=False, highlight=False, soft_wrap=True)
         write_json(json_file, _as_json(found))
         if found.recommended is None:
             raise eg.InputError(found.why)
+
+
+def _read_reach(path: Path) -> Any:
+    from evergrad.lab.reached import read
+
+    return read(path)
 
 
 def _check_sizes(**sizes: int) -> None:

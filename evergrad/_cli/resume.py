@@ -25,10 +25,11 @@ def resume(run: Run, **given: Any) -> None:
     with explained():
         from rich.console import Console
 
+        from evergrad._cli.watching import watching
         from evergrad._training.machines import take_machines
         from evergrad._training.run import resume
 
         machines, given = take_machines(given)
         with together(machines) as team:
-            stopped = resume(run, given, Console(quiet=not team.is_first), machines, team)
+            stopped = resume(run, given, Console(quiet=not team.is_first), machines, team, watching)
     leave_by_signal(stopped)

@@ -35,6 +35,78 @@ def bench(
         _bench(data, only or [], seeds, deep_river, out)
 
 
+@app.command()
+def delays(
+    data: Annotated[Path | None, typer.Option(help="Folder with respiratory/, ett/, exchange/ and elec2/.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Of one series; may be given several times.")] = None,
+    at: Annotated[list[int] | None, typer.Option(min=0, max=64, help="A delay; several times. All to 60 else.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 1,
+    out: Annotated[Path, typer.Option(help="The file for all ratios.")] = Path("runs/streams/delays.csv"),
+) -> None:
+    """The regressor's error beside persistence's when targets come late. Fails if it is above by more than 1 % anywhere."""
+    with explained():
+        found = _delays(data, only or [], at, seeds, out)
+    if not found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def seasons(
+    data: Annotated[Path, typer.Option(help="Folder with ett/.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+    rows: Annotated[int, typer.Option(min=400, max=4000, help="Of the series.")] = 4000,
+) -> None:
+    """Forecasts of ETTh1 a day ahead beside the seasonal naive one, Holt–Winters and SNARIMAX."""
+    with explained():
+        import rich
+
+        from evergrad.bench.streams import seasons as daily
+
+        found = []
+        for row in daily.rows(data, seeds, rows):
+            rich.print(f"{row.model}, seed {row.seed}: {row.all_steps:.4f}, 24 ahead {row.last_step:.4f}")
+            found.append(row)
+        rich.print(daily.table(found))
+
+
+@app.command()
+def labels(
+    data: Annotated[Path | None, typer.Option(help="Folder with elec2/; without it Elec2 is left out.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Of one data set; may be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+    rows: Annotated[int, typer.Option(min=100, max=20000, help="The most of a data set.")] = 20000,
+) -> None:
+    """The classifier beside river's logistic regression: errors and log loss."""
+    with explained():
+        import rich
+
+        from evergrad.bench.streams import labels as comparison
+
+        found = []
+        for row in comparison.rows(data, only or [], seeds, rows):
+            rich.print(
+                f"{row.stream}: {row.model}, seed {row.seed}: {row.wrong:.4f} wrong, log loss {row.log_loss:.4f}"
+            )
+            found.append(row)
+        rich.print(comparison.table(found))
+
+
+def _delays(data, only, at, seeds, out):
+    import rich
+
+    from evergrad.bench.streams import delays as late
+
+    check_may_replace(out, "CSV", "--out")
+    found = []
+    for row in late.rows(data, only, at or list(late.DELAYS), seeds):
+        rich.print(f"{row.series}, {row.delay} late, seed {row.seed}: {row.ours:.5g}, {row.ratio:.4f} of persistence")
+        found.append(row)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    late.write_csv(found, out)
+    rich.print(late.table(found))
+    return all(row.ratio <= late.ALLOWED for row in found)
+
+
 def _bench(data, only, seeds, deep_river, out):
     import rich
 

@@ -29,6 +29,7 @@ def start_run(task: str, out: Path, config: Path | None, given: dict[str, Any]) 
     with explained():
         from rich.console import Console
 
+        from evergrad._cli.watching import watching
         from evergrad._training.machines import take_machines
         from evergrad._training.resolve import resolve
         from evergrad._training.run import train
@@ -37,7 +38,7 @@ def start_run(task: str, out: Path, config: Path | None, given: dict[str, Any]) 
         settings = _wherever(resolve(task, given, config))
         _tell_of_pipe(settings)
         with together(machines) as team:
-            stopped = train(settings, out, Console(quiet=not team.is_first), machines, team)
+            stopped = train(settings, out, Console(quiet=not team.is_first), machines, team, watching)
     leave_by_signal(stopped)
 
 

@@ -67,6 +67,11 @@ def from_equinox(cell: Any) -> Cell:
 
     Equinox's LSTM and GRU are `eg.LSTM` and `eg.GRU`, and become one of these; any other is trained as it is.
     `eg.to_equinox(model.cell)` is the trained one, as Equinox has it.
+
+    Examples:
+        >>> cell = eg.from_equinox(eqx.nn.LSTMCell(3, 8, key=key))
+        >>> type(cell).__name__, cell.units
+        ('LSTM', 8)
     """
     inputs, units = (_size(cell, name, "from_equinox") for name in ("input_size", "hidden_size"))
     kind = type(cell)
@@ -82,6 +87,12 @@ def from_flax(cell: Any) -> Cell:
 
     Flax's LSTMs are `eg.LSTM`, and become one; any other cell is trained as it is (Flax's GRU has a bias less than
     `eg.GRU`). `eg.to_flax(model.cell)` is the trained one, as Flax has it.
+
+    Examples:
+        >>> from flax import nnx
+        >>> cell = eg.from_flax(nnx.LSTMCell(3, 8, rngs=nnx.Rngs(0)))
+        >>> type(cell).__name__, cell.units
+        ('LSTM', 8)
     """
     try:
         from flax import nnx
@@ -115,7 +126,12 @@ _FLAX_GATES = {"i": ("i", "f_", "g", "o"), "h": ("i", "f", "g", "o")}  # its nam
 
 
 def to_equinox(cell: Cell) -> Any:
-    """The Equinox cell that an `eg.LSTM`, an `eg.GRU` or a cell from `eg.from_equinox` is, with the weights as they are now."""
+    """The Equinox cell that an `eg.LSTM`, an `eg.GRU` or a cell from `eg.from_equinox` is, with the weights as they are now.
+
+    Examples:
+        >>> type(eg.to_equinox(eg.LSTM(inputs=3, units=8, key=key))).__name__
+        'LSTMCell'
+    """
     if isinstance(cell, EquinoxCell):
         return cell.inner
     if not isinstance(cell, LSTM | GRU):
@@ -137,7 +153,12 @@ def to_equinox(cell: Cell) -> Any:
 
 
 def to_flax(cell: Cell) -> Any:
-    """The Flax NNX cell that an `eg.LSTM` or a cell from `eg.from_flax` is, with the weights as they are now."""
+    """The Flax NNX cell that an `eg.LSTM` or a cell from `eg.from_flax` is, with the weights as they are now.
+
+    Examples:
+        >>> type(eg.to_flax(eg.LSTM(inputs=3, units=8, key=key))).__name__
+        'OptimizedLSTMCell'
+    """
     from flax import nnx
 
     if isinstance(cell, FlaxCell):

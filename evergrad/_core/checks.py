@@ -11,14 +11,33 @@ from evergrad._core.printable import printable_lines
 
 
 class InputError(ValueError):
-    """Something the caller gave cannot be used; the message says what and what to do."""
+    """Something the caller gave cannot be used; the message says what and what to do.
+
+    Examples:
+        >>> try:
+        ...     eg.OK(rank=0)
+        ... except eg.InputError as error:
+        ...     print(error)
+        `OK(rank=0, window=16, mix="sampling")`: rank must be a whole number >= 1, the number of Kronecker products that are kept.
+    """
 
     def __init__(self, message: str):
         ValueError.__init__(self, printable_lines(message))
 
 
 class DivergedError(ArithmeticError):
-    """A loss became non-finite, or a weight. `state` and `losses` are those after the call that noticed."""
+    """A loss became non-finite, or a weight. `state` and `losses` are those after the call that noticed.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.sgd(1e30))
+        >>> xs = jnp.ones((20, 1, 1))
+        >>> try:
+        ...     learner.run(learner.init(batch=1, key=key), xs, xs)
+        ... except eg.DivergedError as error:
+        ...     print("at step", int(error.state.time), "or before")
+        at step 20 or before
+    """
 
     def __init__(self, message: str, state: Any, losses: Any):
         super().__init__(message)
@@ -27,6 +46,7 @@ class DivergedError(ArithmeticError):
 
 
 def refuse_unless(ok: bool, message: str) -> None:
+    """Raises an `InputError` with this message unless the condition holds."""
     if not ok:
         raise InputError(message)
 
@@ -61,11 +81,24 @@ def _elsewhere(a: Any) -> bool:
     return isinstance(a, jax.Array) and not (a.is_fully_addressable or a.is_fully_replicated)
 
 
+def refuse_given_away(tree: Any, what: str) -> None:
+    """Refuses arrays whose memory a step has taken for the next state."""
+    gone = any(isinstance(a, jax.Array) and not isinstance(a, Tracer) and a.is_deleted() for a in jax.tree.leaves(tree))
+    refuse_unless(
+        not gone,
+        f"{what} was given away: `step`, `run`, `learn`, `follow` and `fit` use the memory of a state, and of the model in "
+        "it, for the next one. Go on with the state that they returned, copy what you want to keep before "
+        "(`best = eg.copy(state.model)`), or start with `learner.init(..., donate=False)`, whose states stay usable.",
+    )
+
+
 def _shape(a: Any) -> str:
     return f"{a.dtype}[{', '.join(map(str, a.shape))}]"
 
 
-def check_inputs(x: Any, lead: tuple[int, ...], inputs: int, name: str = "x") -> None:
+def check_inputs(
+    x: Any, lead: tuple[int, ...], inputs: int, name: str = "x", *, of: str = "the cell's `inputs`"
+) -> None:
     """x is ids of shape `lead` in 0..inputs-1, or finite real vectors of shape lead + [inputs]."""
     if np.issubdtype(x.dtype, np.integer):
         refuse_unless(
@@ -73,7 +106,7 @@ def check_inputs(x: Any, lead: tuple[int, ...], inputs: int, name: str = "x") ->
             f"{name} is {_shape(x)}: ids must have shape {list(lead)}; "
             f"for vectors pass floating-point numbers of shape {[*lead, inputs]}.",
         )
-        _check_ids(x, inputs, name, "the cell's `inputs`")
+        _check_ids(x, inputs, name, of)
         return
     refuse_unless(
         jnp.issubdtype(x.dtype, np.floating),
@@ -87,6 +120,16 @@ def check_inputs(x: Any, lead: tuple[int, ...], inputs: int, name: str = "x") ->
     check_finite(x, name)
 
 
+def refuse_swapped(a: Any, lead: tuple[int, ...], name: str) -> None:
+    """A hint for a sequence that has streams before steps."""
+    if len(lead) != 2 or lead[0] == lead[1] or a.shape[:2] != lead[::-1]:
+        return
+    raise InputError(
+        f"{name} has shape {list(a.shape)}, as if it had the {lead[1]} streams in front of the {lead[0]} steps: time comes "
+        f"first here, [T, B, ...]. Use {name}.swapaxes(0, 1)."
+    )
+
+
 def check_class_targets(y: Any, lead: tuple[int, ...], classes: int, weights: Any) -> None:
     refuse_unless(
         np.issubdtype(y.dtype, np.integer) and y.shape == lead,
@@ -97,10 +140,10 @@ def check_class_targets(y: Any, lead: tuple[int, ...], classes: int, weights: An
         _check_ids(y if weights is None else np.where(np.asarray(weights) == 0, 0, y), classes, "y", "`classes`")
 
 
-def check_vector_targets(y: Any, lead: tuple[int, ...], outputs: int, weights: Any) -> None:
+def check_vector_targets(y: Any, lead: tuple[int, ...], outputs: int, weights: Any, *, readout: str = "Linear") -> None:
     refuse_unless(
         jnp.issubdtype(y.dtype, np.floating) and y.shape == (*lead, outputs),
-        f"y is {_shape(y)}: a Linear readout with outputs={outputs} needs floating-point "
+        f"y is {_shape(y)}: a {readout} readout with outputs={outputs} needs floating-point "
         f"targets of shape {[*lead, outputs]}.",
     )
     if not is_traced(y, weights):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
-from evergrad._cells.base import output_of
+from evergrad._cells.base import output_of, outputs_of
 from evergrad._core import across
 from evergrad._core.cut_influence import cut
 from evergrad._core.linearize import initial_state, linearize, output_weights, through_layers, unflatten
@@ -23,21 +23,45 @@ from evergrad._pasts.base import Seen, Track
 
 
 class State(eqx.Module):
-    """All that the next step depends on; a plain pytree."""
+    """All that the next step depends on; a plain pytree.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> state = eg.Learner(model, eg.OK(rank=4), optax.sgd(0.1)).init(batch=2, key=key)
+        >>> state.model.cell.units, state.hidden.shape, int(state.time)
+        (8, (2, 8), 0)
+    """
 
     model: Model
     optimiser: Any
     hidden: Float[Array, "B m"]
     track: Track
-    keys: Array  # one a stream, so that draws do not depend on how streams are spread over devices
+    keys: UInt32[Array, "B words"]  # one a stream, so that draws do not depend on how streams are spread over devices
     time: UInt32[Array, ""]  # steps taken
+    generator: str = eqx.field(static=True)  # whose keys these are
+    donate: bool = eqx.field(static=True, default=True)  # whether its memory is given away to the next state
+    pending: Any = None  # x and reset of a step that was predicted and has not been learned from
+
+    @property
+    def cell_state(self) -> Any:
+        """The hidden states in the cell's own structure, streams in front: what `Model.run` takes and gives."""
+        return jax.vmap(lambda hidden: unflatten(self.model.cell, hidden))(self.hidden)
 
 
 class Output(eqx.Module):
-    """What a step gives: the loss of every stream, and its prediction from before it learned from y."""
+    """What a step gives: the loss of every stream, and its prediction from before it learned from y.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> learner = eg.Learner(model, eg.UORO(), optax.sgd(0.1))
+        >>> xs = ys = jnp.zeros((10, 2), int)
+        >>> _, out = learner.run(learner.init(batch=2, key=key), xs, ys)
+        >>> out.losses.shape, out.predictions.shape
+        ((10, 2), (10, 2, 4))
+    """
 
     losses: Float[Array, "*T B"]
-    predictions: Float[Array, "*T B outputs"]
+    predictions: Any  # [*T, B, outputs], or a pytree of such arrays
 
 
 Consume = Callable[[State, Any, Array, Model, int], tuple[State, Any]]
@@ -51,14 +75,16 @@ def start(
     optimiser: Any = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> State:
-    cell = model.cell
+    cell, keys = model.cell, jax.random.split(key, batch)
+    typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     state = State(
         model=model,
         optimiser=optimiser,
         hidden=jnp.tile(initial_state(cell)[None], (batch, 1)),
         track=begun(estimator, model, batch, mesh),
-        keys=jax.random.split(key, batch),
+        keys=jax.random.key_data(keys) if typed else keys,
         time=jnp.zeros((), jnp.uint32),
+        generator=str(jax.random.key_impl(keys)) if typed else str(jax.random.key_impl(jax.random.key(0))),
     )
     return state if mesh is None else place(state, axes(state, estimator, mesh), mesh)
 
@@ -102,6 +128,7 @@ def drive(
     that the influence, the largest array there is, is never copied past a condition.
     """
     past, waits = estimator.past, estimator.past.stride > 1
+    fills = past.is_full(state.track) is not False
 
     def step(carry):
         t, state, position, kept, results = carry
@@ -129,18 +156,18 @@ def drive(
         return carry[0] < (steps if limit is None else limit)
 
     def uninterrupted(carry):
-        track = carry[1].track
-        goes_on = unfinished(carry) & ~past.is_full(track)
+        track, goes_on = carry[1].track, unfinished(carry)
+        goes_on = goes_on & ~past.is_full(track) if fills else goes_on
         return goes_on & ~past.due(track) if waits else goes_on
 
     def block(carry):
-        carry = _when(past.is_full(carry[1].track), make_room, carry)
+        carry = _when(past.is_full(carry[1].track), make_room, carry) if fills else carry
         carry = _while(uninterrupted, step, carry)
         return _when(past.due(carry[1].track), end_stride, carry) if waits else carry
 
     kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
     carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
-    _, state, position, kept, results = _while(unfinished, step if past.is_full(state.track) is False else block, carry)
+    _, state, position, kept, results = _while(unfinished, block if fills or waits else step, carry)
     return state, position, kept, results
 
 
@@ -153,9 +180,21 @@ def take_one(
     return _learned(estimator, consume, state, None, jnp.zeros((), jnp.int32), seen)[0]
 
 
+@eqx.filter_jit
+def foretold(model: Model, hidden: Float[Array, "B m"], x: Array, reset: Array) -> Any:
+    """The predictions of a step that is not taken."""
+    cell, x, readout = model.cell, encode(model.cell, x), model.readout
+    hidden, _ = jax.vmap(lambda *stream: linearize(cell, *stream))(hidden, x, reset)
+    outputs = jax.vmap(lambda h, x: output_of(cell, unflatten(cell, h), x))(hidden, x)
+    return jax.vmap(lambda h: readout.predict(readout(h)))(outputs)
+
+
 def _no_output(state):
-    batch, dtype = len(state.hidden), weight_dtype(state.model)
-    return Output(jnp.zeros(batch, dtype), jnp.zeros((batch, len(state.model.readout.bias)), dtype))
+    """Zeros in the place of what a step will give."""
+    batch, dtype, readout = len(state.hidden), weight_dtype(state.model), state.model.readout
+    seen = jax.ShapeDtypeStruct((outputs_of(state.model.cell),), dtype)
+    form = jax.eval_shape(lambda h: readout.predict(readout(h)), seen)
+    return Output(jnp.zeros(batch, dtype), jax.tree.map(lambda a: jnp.zeros((batch, *a.shape), a.dtype), form))
 
 
 def _observe(estimator, state, data, feedback):
@@ -185,7 +224,7 @@ def _observe(estimator, state, data, feedback):
 
 def _taught(readout, outputs, data):
     """A readout that learns by itself sees the streams of all devices."""
-    if type(readout).taught is Readout.taught:
+    if type(readout).taught is Readout.taught or data.y is None:
         return readout
     seen = jax.lax.stop_gradient((outputs, data.y, data.weight))
     h, y, weight = jax.tree.map(lambda a: across.all_lanes(a, axis=0), seen)
@@ -244,7 +283,8 @@ def _with_track(state, track):
 
 
 def _keys(state):
-    return jax.vmap(jax.random.fold_in, (0, None))(state.keys, state.time)
+    keys = jax.random.wrap_key_data(state.keys, impl=state.generator)
+    return jax.vmap(jax.random.fold_in, (0, None))(keys, state.time)
 
 
 def _while(condition, body, carry):

@@ -29,6 +29,13 @@ def gradients(
 
     With TBPTT: zeros within a stride, and at its last step the gradient of the sum over its steps. Works inside jit and
     under vmap over `key`.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> xs = ys = jnp.zeros((10, 2), int)
+        >>> losses, found = eg.gradients(model, eg.RTRL(), xs, ys, key=key)
+        >>> losses.shape, found.cell.weight.shape  # a gradient at every step
+        ((10, 2), (10, 13, 32))
     """
     estimator.check(model.cell)
     key = require_key(key, "eg.gradients(model, estimator, xs, ys, key=...)")

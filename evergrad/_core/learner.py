@@ -1,6 +1,8 @@
 """Online training."""
 
+import dataclasses
 import math
+from collections.abc import Callable, Collection
 from typing import Any
 
 import equinox as eqx
@@ -11,13 +13,24 @@ import optax
 from jaxtyping import Float
 
 from evergrad._cells.initial import initial_weight
-from evergrad._core import across, driver, placing, room
-from evergrad._core.checks import DivergedError, InputError, is_traced, refuse_unless, require_key, whole_number
-from evergrad._core.driver import Output, State
-from evergrad._core.model import Model, all_finite, check_data
+from evergrad._core import driver, placing, room
+from evergrad._core.checks import (
+    DivergedError,
+    InputError,
+    is_traced,
+    refuse_given_away,
+    refuse_unless,
+    require_key,
+    whole_number,
+)
+from evergrad._core.driver import Output, State, foretold
+from evergrad._core.fitting import Progress, fit
+from evergrad._core.model import Model, check_data, joined, weight_dtype
+from evergrad._core.optimisers import in_words, usable
 from evergrad._core.parameters import parameters
-from evergrad._core.sources import Data, Sequence, Source, place_source, spread_axes
-from evergrad._core.update import clip_and_update
+from evergrad._core.recipe import Recipe, placed, program
+from evergrad._core.sameness import Same
+from evergrad._core.sources import Data, Sequence, Source, place_source
 from evergrad._estimators.base import Estimator
 
 
@@ -29,9 +42,24 @@ class Learner:
     stream has a target, all weights being 0, updates nothing: weights and optimiser stay as they are, and only the
     hidden state and the influence go on.
 
+    Learners that are equal in all but their weights and their `clip` share what was compiled for one of them. A rate that
+    is to change without compiling again is part of the state with `optax.inject_hyperparams(optax.adam)(learning_rate=…)`.
+
     `feedback="random"` (with a `key`) sends the error back to the cell through a fixed random matrix of the readout's shape
     instead of the readout's own weights (feedback alignment, as RFLO and e-prop are often used); an array [n, outputs] is
     that matrix.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> learner = eg.Learner(model, eg.OK(rank=4, window=8), optax.adam(1e-2), clip=1.0)
+        >>> state = learner.init(batch=2, key=key)
+        >>> state, out = learner.step(state, jnp.array([0, 1]), jnp.array([1, 2]))
+        >>> out.losses.shape
+        (2,)
+        >>> xs = jnp.tile(jnp.arange(100)[:, None] % 4, (1, 2))
+        >>> state, out = learner.run(state, xs[:-1], xs[1:])  # the next symbol
+        >>> bool(out.losses[-1].mean() < out.losses[0].mean())
+        True
     """
 
     def __init__(
@@ -50,25 +78,39 @@ class Learner:
             f"Learner needs an estimator such as eg.OK(rank=8), not {estimator!r}.",
         )
         refuse_unless(
-            hasattr(optimiser, "init") and hasattr(optimiser, "update"),
-            f"Learner needs an Optax optimiser such as optax.adam(3e-4), not {optimiser!r}.",
-        )
-        refuse_unless(
             clip is None or (clip > 0 and math.isfinite(clip)),
             f"Learner(clip={clip}): a norm to clip to is above 0 and finite; None does not clip.",
         )
         estimator.check(model.cell)
-        self.model, self.estimator, self.optimiser, self.clip = model, estimator, optimiser, clip
+        refuse_given_away(model, "Learner(model): this model")
+        self.model, self.estimator, self.optimiser, self.clip = model, estimator, usable(optimiser, model), clip
         self.feedback = _feedback(feedback, model, key)
-        self._compiled = eqx.filter_jit(self._drive, donate="all-except-first")
-        self._followed = eqx.filter_jit(self._follow, donate="all-except-first")
-        self._compiled_spread = eqx.filter_jit(self._drive_spread, donate="all-except-first")
-        self._followed_spread = eqx.filter_jit(self._follow_spread, donate="all-except-first")
+        self._recipe = Recipe(estimator, Same(self.optimiser), _as_norm(clip, model), self.feedback)
+
+    def __repr__(self) -> str:
+        """What it trains, and how."""
+        model, count = self.model, sum(a.size for a in jax.tree.leaves(parameters(self.model)))
+        cell = f"{type(model.cell).__name__}(inputs={model.cell.inputs}, units={model.cell.units})"
+        optimiser = in_words(self.optimiser, model)
+        more = "" if self.feedback is None else ", feedback through a fixed matrix"
+        return (
+            f"Learner of {cell} and {type(model.readout).__name__}, {count:,} weights: {self.estimator!r}, optimiser "
+            f"{optimiser}, clip={self.clip}{more}"
+        )
 
     def init(
-        self, *, batch: int, key: jax.Array | None = None, mesh: jax.sharding.Mesh | None = None, shard: str = "lanes"
+        self,
+        *,
+        batch: int,
+        key: jax.Array | None = None,
+        mesh: jax.sharding.Mesh | None = None,
+        shard: str = "lanes",
+        donate: bool = True,
     ) -> State:
         """The state before the first step of `batch` streams.
+
+        Every state gives its memory to the one that follows it, and cannot be used again; with donate=False it keeps it, so
+        that old states can be gone back to, at the price of the memory of two.
 
         With a mesh it is spread over all its devices, and so is all work on it: shard="lanes" gives each device some of
         the streams, shard="influence" a part of every stream's influence (OK, RTRL), for one too large for a device.
@@ -84,7 +126,7 @@ class Learner:
             room.require(
                 placing.share(needed, mesh), f"`{call}`", "use fewer streams, or a smaller network or estimator"
             )
-        return self._start(batch, key, mesh)
+        return dataclasses.replace(self._start(batch, key, mesh), donate=donate)
 
     def _start(self, batch, key, mesh=None):
         # copied, since `step` and `run` give the state's memory away and the model here must survive that
@@ -95,27 +137,55 @@ class Learner:
     def step(self, state: State, x: Any, y: Any, reset: Any = None, *, weights: Any = None) -> tuple[State, Output]:
         """One time step: x [B] ids or [B, inputs], y targets, reset [B] bool or None, weights [B] (0: y is missing).
 
-        The memory of `state` is given away: go on with the one returned.
+        y is None where no stream has a target at this step. The memory of `state` is given away: go on with the one returned.
         """
-        data = self._data(state, x, y, reset, weights, lead=(len(state.hidden),))
+        self._check_state(state, "step")
+        data = self._data(x, y, reset, weights, lead=(len(state.hidden),))
+        return self._stepped(state, data)
+
+    def predict(self, state: State, x: Any, reset: Any = None) -> tuple[State, Any]:
+        """The predictions for x [B] before their targets are known; `learn` goes on from the state that this returns."""
+        self._check_state(state, "predict")
+        data = self._data(x, None, reset, None, lead=(len(state.hidden),))
+        predictions = foretold(state.model, state.hidden, data.x, data.reset)
+        return dataclasses.replace(state, pending=(data.x, data.reset)), predictions
+
+    def learn(self, state: State, y: Any, *, weights: Any = None) -> tuple[State, Output]:
+        """Learns from the targets of the step that `predict` took, as `step` would have; y is None if none will come.
+
+        The memory of `state` is given away.
+        """
+        refuse_unless(
+            state.pending is not None,
+            "Learner.learn(state, y) needs the state that `predict` returned, and this one has no prediction that waits for a "
+            "target: call `state, predictions = learner.predict(state, x)` first, or `learner.step(state, x, y)` for both.",
+        )
+        x, reset = state.pending
+        state = dataclasses.replace(state, pending=None)
+        self._check_state(state, "learn")
+        return self._stepped(state, self._data(x, y, reset, weights, lead=(len(state.hidden),)))
+
+    def _stepped(self, state, data):
         state, out, finite = self._driven(jax.tree.map(lambda a: a[None], data), state)
         return self._checked(state, jax.tree.map(lambda a: a[0], out), finite)
 
     def run(self, state: State, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> tuple[State, Output]:
         """The same over [T, B, ...], as one compiled loop."""
-        steps = len(xs)
-        data = self._data(state, xs, ys, resets, weights, lead=(steps, len(state.hidden)))
+        self._check_state(state, "run")
+        xs = joined(self.model, xs)
+        data = self._data(xs, ys, resets, weights, lead=(len(xs), len(state.hidden)))
         return self._checked(*self._driven(data, state))
 
     def compile(self, xs: Any, ys: Any, resets: Any = None, *, weights: Any = None) -> jax.stages.Compiled:
         """The program that `run` would be on data of these shapes, not run: for its memory and cost analysis."""
+        xs = joined(self.model, xs)
         steps, batch = np.shape(xs)[:2]
         state = eqx.filter_eval_shape(lambda: self.init(batch=batch, key=jax.random.key(0)))
-        data = self._data(state, xs, ys, resets, weights, lead=(steps, batch))
+        data = self._data(xs, ys, resets, weights, lead=(steps, batch))
         shapes, rest = eqx.partition(state, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
         def run(data, shapes):
-            return eqx.filter(self._drive(data, eqx.combine(shapes, rest)), eqx.is_array)
+            return eqx.filter(self._recipe.drive(data, eqx.combine(shapes, rest)), eqx.is_array)
 
         return jax.jit(run, donate_argnums=1).lower(data, shapes).compile()
 
@@ -130,97 +200,80 @@ class Learner:
         whole_number(steps, 1, f"Learner.follow(steps={steps})", "steps", "the number of steps to take")
         room = steps if room is None else room
         whole_number(room, steps, f"Learner.follow(steps={steps}, room={room})", "room", "the most steps of a call")
+        self._check_state(state, "follow")
+        refuse_given_away(position, "Learner.follow(position=...): this position")
         limit, mesh = jnp.asarray(steps, jnp.int32), placing.mesh_of(state)
         if mesh is None:
-            state, position, losses, finite = self._followed((source, room, limit), state, position)
+            followed = program("follow", state.donate)
+            state, position, losses, finite = followed((self._recipe, source, room, limit), state, position)
         else:
             source, position = place_source(source, position, mesh)
-            limit = placing.place(limit, -1, mesh)
-            state, position, losses, finite = self._followed_spread((source, room, limit, mesh), state, position)
+            limit, followed = placing.place(limit, -1, mesh), program("follow_spread", state.donate)
+            state, position, losses, finite = followed(
+                (placed(self._recipe, mesh), source, room, limit, mesh), state, position
+            )
         losses = np.asarray(losses)[:steps]
         self._check_finite(state, losses, finite)
         return state, position, losses
 
-    def _data(self, state, x, y, reset, weights, *, lead):
-        axis = len(lead) - 1
-        shape = np.shape(x)
-        if len(shape) > axis and shape[axis] != lead[axis]:
+    def fit(
+        self,
+        state: State,
+        source: Any,
+        steps: int,
+        *,
+        position: Any = None,
+        key: jax.Array | None = None,
+        callbacks: Collection[Callable[[Progress], Any]] = (),
+        every: int = 1000,
+    ) -> tuple[State, Any]:
+        """Takes `steps` steps of a source, and calls the callbacks as it goes: the state and the position after them.
+
+        `source` is (xs, ys), (xs, ys, resets) or (xs, ys, resets, weights) of [T, B, ...], or a `Source`, which begins at
+        `position`, or where its `start` says with this `key`. A callback is any function of one `eg.Progress`; it is called
+        at every multiple of `every` steps, or of its own `every`, and at the end: `eg.Log()`, `eg.Checkpoint(path)`,
+        `eg.EarlyStop()`, `eg.TensorBoard(folder)`, or yours. `progress.stop()` ends it early. The command line's runs are this
+        loop with callbacks of theirs. The memory of `state` is given away.
+        """
+        return fit(self, state, source, steps, position=position, key=key, callbacks=tuple(callbacks), every=every)
+
+    def sequence(self, xs: Any, ys: Any, resets: Any = None, weights: Any = None, *, batch: int) -> Sequence:
+        """Arrays [T, B, ...], checked, as a source whose position is the number of the next step."""
+        xs = joined(self.model, xs)
+        return Sequence(self._data(xs, ys, resets, weights, lead=(len(xs), batch)))
+
+    def _check_state(self, state, call):
+        refuse_given_away((state.hidden, state.time), f"Learner.{call}(state, ...): this state")
+        refuse_unless(
+            state.pending is None,
+            f"Learner.{call}(state, ...): this state has a prediction whose target has not come: call learner.learn(state, y) "
+            "first, or learner.learn(state, None) if none will.",
+        )
+
+    def _data(self, x, y, reset, weights, *, lead):
+        axis, x = len(lead) - 1, joined(self.model, x)
+        shape, batch = np.shape(x), lead[-1]
+        if len(shape) > axis and shape[axis] != batch:
+            swapped = axis == 1 and shape[0] == batch
             raise InputError(
-                f"x has {shape[axis]} streams (shape {list(shape)}), but this state was made with batch={lead[axis]}: "
-                "the number of streams cannot change under way; make a new state with Learner.init."
+                f"x has {shape[axis]} streams (shape {list(shape)}), but this state was made with batch={batch}: "
+                + (
+                    "time comes first here, [T, B, ...], and this looks like [B, T, ...]: use xs.swapaxes(0, 1), and the same "
+                    "for ys, resets and weights."
+                    if swapped
+                    else "the number of streams cannot change under way; make a new state with Learner.init."
+                )
             )
         return Data(*check_data(self.model, x, y, reset, weights, lead=lead))
 
     def _driven(self, data, state):
         mesh = placing.mesh_of(state)
         if mesh is None:
-            return self._compiled(data, state)
+            return program("drive", state.donate)((self._recipe, data), state)
         source, _ = place_source(Sequence(data), jnp.zeros((), jnp.int32), mesh)
-        state, losses, predictions, finite = self._compiled_spread((source.data, mesh), state)
+        driven = program("drive_spread", state.donate)
+        state, losses, predictions, finite = driven((placed(self._recipe, mesh), source.data, mesh), state)
         return state, Output(losses, predictions), finite
-
-    def _drive(self, data, state):
-        first, steps = jnp.zeros((), jnp.int32), len(data.reset)
-        state, _, out, _ = driver.drive(
-            self.estimator,
-            state,
-            Sequence(data),
-            first,
-            steps,
-            keep=lambda out: out,
-            consume=self._update,
-            feedback=self.feedback,
-        )
-        return state, out, all_finite(state.model)
-
-    def _follow(self, fixed, state, position):
-        source, room, steps = fixed
-
-        def keep(out):
-            return out.losses
-
-        state, position, losses, _ = driver.drive(
-            self.estimator,
-            state,
-            source,
-            position,
-            room,
-            limit=steps,
-            keep=keep,
-            consume=self._update,
-            feedback=self.feedback,
-        )
-        return state, position, losses, all_finite(state.model)
-
-    def _drive_spread(self, fixed, state):
-        data, mesh = fixed
-
-        def part(data, state):
-            state, out, finite = self._drive(data, state)
-            return state, across.all_lanes(out.losses, axis=1), out.predictions, finite
-
-        streams = 1 if across.LANES in mesh.axis_names else -1
-        axes = driver.axes(state, self.estimator, mesh)
-        return placing.spread(part, mesh, (data, state), (placing.along(streams, data), axes), (axes, -1, streams, -1))
-
-    def _follow_spread(self, fixed, state, position):
-        source, room, limit, mesh = fixed
-
-        def part(source, limit, state, position):
-            state, position, losses, finite = self._follow((source, room, limit), state, position)
-            return state, position, across.all_lanes(losses, axis=1), finite
-
-        state_axes = driver.axes(state, self.estimator, mesh)
-        source_axes, position_axes = spread_axes(source, position, mesh)
-        given, axes = (source, limit, state, position), (source_axes, -1, state_axes, position_axes)
-        return placing.spread(part, mesh, given, axes, (state_axes, position_axes, -1, -1))
-
-    def _update(self, state, results, t, gradient, steps):
-        mean = jax.tree.map(lambda a: a / steps, gradient)
-        model, optimiser = clip_and_update(state.model, self.optimiser, state.optimiser, mean, clip=self.clip)
-        if not self.estimator.trains_cell:  # weight decay would move it without any gradient
-            model = eqx.tree_at(lambda m: m.cell, model, state.model.cell)
-        return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, optimiser)), results
 
     def _checked(self, state, out, finite):
         self._check_finite(state, out.losses, finite)
@@ -239,6 +292,11 @@ class Learner:
             state,
             losses,
         )
+
+
+def _as_norm(clip: float | None, model: Model) -> jax.Array | None:
+    """An array, so that another norm needs no other program."""
+    return None if clip is None else jnp.asarray(clip, weight_dtype(model.cell))
 
 
 def _feedback(feedback: Any, model: Model, key: jax.Array | None) -> jax.Array | None:

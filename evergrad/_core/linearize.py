@@ -10,6 +10,7 @@ pytrees of the cell's own structure with None where nothing is trained. A reset 
 """
 
 import abc
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import equinox as eqx
@@ -75,11 +76,9 @@ class KroneckerTransition(Transition):
 
     def vecmat(self, v):
         v = v.reshape(self.direct.shape[1:])
-        z: Any = sum(
-            v[a][None] * self.diagonals[a] for a in range(len(v))
-        )  # unrolled: XLA makes a slow product of the sum otherwise
+        z = _sum(v[a][None] * self.diagonals[a] for a in range(len(v)))
         h = self.recurrent.reshape(len(self.recurrent), -1) @ z.reshape(-1)
-        rest: Any = sum(v[a][None] * self.direct[a] for a in range(len(v)))
+        rest = _sum(v[a][None] * self.direct[a] for a in range(len(v)))
         return jnp.concatenate([rest[0] + h, rest[1:].reshape(-1)])
 
     def matmul(self, a):
@@ -133,9 +132,22 @@ def linearize(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"],
     unit_state = state.reshape(cell.states, cell.units)
     regressor = cell.regressor(unit_state[0], x)
     z = (regressor @ cell.effective_weight).reshape(len(cell.gates), cell.units)
-    jacobian = jax.jacfwd(cell.activate_unit, argnums=(0, 1))
-    diagonals, direct = jax.vmap(jacobian, in_axes=1, out_axes=2)(z, unit_state)
+    diagonals, direct = pointwise_derivatives(cell.advance, z, unit_state)
     return cell.advance(z, unit_state).reshape(-1), KroneckerMemory(regressor, diagonals, direct, alive)
+
+
+def pointwise_derivatives(
+    advance: Callable[..., Float[Array, "s n"]], *arguments: Float[Array, "_ n"]
+) -> tuple[Float[Array, "s _ n"], ...]:
+    """Of a function of arrays [·, n] that is pointwise in n, the derivatives by each of them: one backward pass for every
+    state variable, which leaves n last, where one Jacobian a unit would put it first.
+    """
+
+    def of_row(a):
+        return jax.grad(lambda *arguments: advance(*arguments)[a].sum(), argnums=tuple(range(len(arguments))))
+
+    rows = [of_row(a)(*arguments) for a in range(len(jax.eval_shape(advance, *arguments)))]
+    return tuple(jnp.stack(derivatives) for derivatives in zip(*rows, strict=True))
 
 
 def transition(cell: Cell, memory: Memory) -> Transition:
@@ -157,8 +169,7 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
         return weight_gradient(cast(KroneckerCell, cell), gradient)
     memory, delta = jax.tree.map(lambda a: a.reshape(-1, *a.shape[lead:]), (memory, delta))
     if isinstance(memory, KroneckerMemory):
-        gradient = jnp.einsum("kp,kq->pq", memory.regressor, through_diagonals(memory, delta))
-        return weight_gradient(cast(KroneckerCell, cell), gradient)
+        return of_columns(cast(KroneckerCell, cell), memory.regressor, through_diagonals(memory, delta))
     params, rest = parted(cell)
 
     def steps(params):
@@ -172,7 +183,7 @@ def through_step(
 ) -> tuple[Float[Array, "B m"], Cell]:
     """δ H of every stream, and Σ δ F over them with the δ that counts: one backward pass through a remembered step, or two."""
     if isinstance(memory, KroneckerMemory):
-        left = jax.vmap(lambda memory, v: transition(cell, memory).vecmat(v))(memory, delta)
+        left, _ = through_columns(recurrent_weight(cast(KroneckerCell, cell)), memory, delta)
         return left, pullback(cell, memory, counted)
     params, rest = parted(cell)
 
@@ -184,6 +195,23 @@ def through_step(
     if counted is not delta:
         gradient, _ = pull(counted)
     return memory.alive[:, None] * left, gradient
+
+
+def through_columns(
+    recurrent: Float[Array, "n g n"], memory: KroneckerMemory, delta: Float[Array, "B m"]
+) -> tuple[Float[Array, "B m"], Float[Array, "B gn"]]:
+    """δ H of every stream, by way of δ D: one product with Wₕ for all streams. Both, since δ F is ĥ ⊗ δ D."""
+    _, s, n = memory.direct.shape[1:]
+    columns, delta = through_diagonals(memory, delta), delta.reshape(-1, s, n)
+    rest = _sum(delta[:, a, None] * memory.direct[:, a] for a in range(s))
+    left = rest.at[:, 0].add(columns @ recurrent.reshape(n, -1).T)
+    return (memory.alive[:, None, None] * left).reshape(-1, s * n), columns
+
+
+def of_columns(cell: KroneckerCell, regressor: Float[Array, "*lead p"], columns: Float[Array, "*lead gn"]) -> Cell:
+    """Σ ĥ ⊗ δ D over all leading axes, as a gradient: one product."""
+    regressor, columns = (a.reshape(-1, a.shape[-1]) for a in (regressor, columns))
+    return weight_gradient(cell, jnp.einsum("kp,kq->pq", regressor, columns))
 
 
 def through_layers(
@@ -235,8 +263,13 @@ def immediate(cell: Cell, memory: Memory) -> Cell:
 def through_diagonals(memory: KroneckerMemory, delta: Float[Array, "*lead m"]) -> Float[Array, "*lead gn"]:
     """δ D."""
     s, g, n = memory.diagonals.shape[-3:]
-    delta = delta.reshape(*delta.shape[:-1], s, n)
-    return jnp.einsum("...ai,...agi->...gi", delta, memory.diagonals).reshape(*delta.shape[:-2], g * n)
+    lead, delta = delta.shape[:-1], delta.reshape(*delta.shape[:-1], s, 1, n)
+    return _sum(delta[..., a, :, :] * memory.diagonals[..., a, :, :] for a in range(s)).reshape(*lead, g * n)
+
+
+def _sum(terms: Iterable[Array]) -> Any:
+    """Written out: XLA makes a slow product of a sum over state variables otherwise."""
+    return sum(terms)
 
 
 def dense_diagonals(diagonals: Float[Array, "s g n"]) -> Float[Array, "m gn"]:
@@ -295,6 +328,7 @@ def recurrent_weights(cells: KroneckerCell) -> Float[Array, "k n g n"]:
 
 
 def initial_state(cell: Cell) -> Float[Array, " m"]:
+    """A stream's first state as one flat vector [m]."""
     return ravel_pytree(cell.initial())[0]
 
 

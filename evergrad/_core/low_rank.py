@@ -107,6 +107,12 @@ def optimal_low_rank(
 
     `method` is "signs" (the paper's construction) or "sampling" (systematic sampling of singular directions); both
     reach `optimal_variance`. A matrix of rank at most `rank` comes back exactly. Cost: one SVD.
+
+    Examples:
+        >>> matrix = jax.random.normal(key, (6, 5))
+        >>> left, right = eg.optimal_low_rank(matrix, 2, key=key)
+        >>> left.shape, right.shape
+        ((6, 2), (5, 2))
     """
     refuse_unless(
         method in ("signs", "sampling"), f'optimal_low_rank(method="{method}"): choose "signs" or "sampling".'
@@ -118,7 +124,12 @@ def optimal_low_rank(
 
 
 def optimal_variance(matrix: Float[Array, "m n"], rank: int) -> Float[Array, ""]:
-    """E‖C' − C‖² of the best unbiased C' of that rank: s₁²/k − s₂ in the paper's letters."""
+    """E‖C' − C‖² of the best unbiased C' of that rank: s₁²/k − s₂ in the paper's letters.
+
+    Examples:
+        >>> f"{float(eg.optimal_variance(jnp.diag(jnp.array([3.0, 2.0, 2.0])), 2)):.3f}"
+        '7.500'
+    """
     _, d, _ = _svd(matrix, rank, "optimal_variance")
     p = inclusion(d, rank)
     return jnp.sum(jnp.where(p > 0, d**2 * (1 / jnp.where(p > 0, p, 1) - 1), 0))

@@ -31,7 +31,12 @@ from evergrad._core.parameters import parameters, parted
 
 
 def dense(v: Float[Array, " p"], weight: Float[Array, "p q"]) -> Float[Array, " q"]:
-    """v @ weight, a linear map in so many words. Any product of a vector and a matrix of the cell is found; this says it."""
+    """v @ weight, a linear map in so many words. Any product of a vector and a matrix of the cell is found; this says it.
+
+    Examples:
+        >>> eg.dense(jnp.ones(3), jnp.ones((3, 2))).tolist()
+        [3.0, 3.0]
+    """
     return v @ weight
 
 

@@ -19,7 +19,7 @@ from evergrad._core.not_none import not_none
 from evergrad._core.readouts import Linear
 from evergrad._core.room import bytes_of
 from evergrad._core.streamwise import SMALL
-from evergrad._estimators import RTRL, Estimator
+from evergrad._estimators import RTRL, TBPTT, Estimator
 from evergrad._registry import ESTIMATORS
 
 PATIENCE = 3
@@ -59,7 +59,13 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One option for each kind of estimator, the largest that fits, or the smallest where none does."""
+    """One option for each kind of estimator, the largest that fits, or the smallest where none does.
+
+    Examples:
+        >>> found = eg.plan(eg.LSTM(inputs=50, units=256, key=key), batch=4, memory=1e8)
+        >>> [type(option.estimator).__name__ for option in found.options if option.fits][:3]
+        ['OK', 'KTP', 'KF']
+    """
 
     options: tuple[Option, ...]
     recommended: Option | None
@@ -74,10 +80,20 @@ def plan(
     memory: int | float | None = None,
     seconds: int | float | None = None,
     rates: Rates | None = None,
+    reach: int | None = None,
 ) -> Plan:
     """For each kind of estimator the largest rank and window (TBPTT: horizon) whose predicted step fits into `memory`
     bytes and `seconds` a step; without a budget, usual ones. `outputs` of the readout: as many as inputs
-    unless said. `rates` of the machine are measured, in a second or two, unless given.
+    unless said. `rates` of the machine are measured, in a second or two, unless given. `reach` is a horizon that is known to
+    hold nearly all of the gradient (`eg.lab.reach(...).advised`): rolling TBPTT with it is then recommended where it fits and
+    takes less time than what would be recommended otherwise.
+
+    Examples:
+        >>> found = eg.plan(eg.LSTM(inputs=50, units=32, key=key), batch=4, memory=1e9)
+        >>> found.recommended.estimator
+        RTRL(window=64)
+        >>> print(found.why)
+        it is exact, and it fits.
     """
     whole_number(batch, 1, f"plan(batch={batch})", "batch", "the number of streams")
     for name, budget in (("memory", memory), ("seconds", seconds)):
@@ -94,12 +110,22 @@ def plan(
 
     bounded = memory is not None or seconds is not None
     options = tuple(_best([judged(e) for e in family]) for family in _families(cell, bounded))
-    return Plan(options, *_recommend(options, unhurried=seconds is None))
+    best, why = _recommend(options, unhurried=seconds is None)
+    if reach is None:
+        return Plan(options, best, why)
+    whole_number(reach, 1, f"plan(reach={reach})", "reach", "the steps that hold nearly all of the gradient")
+    rolling = judged(TBPTT(horizon=reach, stride=1))
+    return Plan((*options, rolling), *_with_reach(rolling, best, why))
 
 
 def multiply_adds(estimator: Estimator, cell: Cell) -> int:
     """Of one stream and step, beyond the forward pass."""
-    return round((_influence_cost(estimator, cell) + estimator.past.cost(cell)).multiply_adds)
+    return round(counted(estimator, cell).multiply_adds)
+
+
+def counted(estimator: Estimator, cell: Cell) -> Cost:
+    """Of one stream and step, beyond the forward pass, in full."""
+    return _influence_cost(estimator, cell) + estimator.past.cost(cell)
 
 
 def _influence_cost(estimator: Estimator, cell: Cell) -> Cost:
@@ -179,6 +205,22 @@ def _recommend(options: tuple[Option, ...], unhurried: bool) -> tuple[Option | N
     for option in fitting:
         return option, option.estimator.recommended
     return None, "nothing fits: allow more memory or time, or use fewer units or streams."
+
+
+def _with_reach(rolling: Option, best: Option | None, why: str) -> tuple[Option | None, str]:
+    """Whether a horizon that loses next to nothing is the better choice."""
+    known = f"a horizon of {rolling.estimator.past.period} steps was found to hold 99 % of the gradient"
+    if not rolling.fits or (best is not None and best.estimator == rolling.estimator):
+        return best, why
+    if best is None:
+        return rolling, f"{known}, and nothing else fits."
+    ratio = not_none(rolling.seconds) / not_none(best.seconds)
+    if ratio < 1:
+        return (
+            rolling,
+            f"{known}, and takes {ratio:.2g} of the time of {best.estimator!r}, which reaches back to the beginning.",
+        )
+    return best, f"{why} ({known}, but takes {ratio:.2g} times as long.)"
 
 
 @functools.cache

@@ -14,21 +14,28 @@ from evergrad._core.checks import check_class_targets, check_vector_targets, req
 
 
 class Readout(eqx.Module):
-    """An affine map of h, and what its result means: a prediction, and a loss against a target."""
+    """An affine map of h, and what its result means: a prediction, and a loss against a target.
+
+    `eg.Head` is one of another form, for which z, y and the prediction may be pytrees.
+
+    Examples:
+        >>> isinstance(eg.Linear(units=8, outputs=1, key=key), eg.Readout)
+        True
+    """
 
     targets: ClassVar[str] = "numbers"  # what it predicts, in a word; "classes" if it has classes
-    units: eqx.AbstractVar[int]
+    units: eqx.AbstractVar[int | None]  # None: whatever it takes
     weight: eqx.AbstractVar[Float[Array, "n outputs"]]
     bias: eqx.AbstractVar[Float[Array, " outputs"]]
 
-    def __call__(self, h: Float[Array, " n"]) -> Float[Array, " outputs"]:
+    def __call__(self, h: Float[Array, " n"]) -> Any:
         return h @ self.weight + self.bias
 
     @abc.abstractmethod
-    def predict(self, z: Float[Array, " outputs"]) -> Float[Array, " outputs"]: ...
+    def predict(self, z: Any) -> Any: ...
 
     @abc.abstractmethod
-    def loss(self, z: Float[Array, " outputs"], y: Any) -> Float[Array, ""]: ...
+    def loss(self, z: Any, y: Any) -> Float[Array, ""]: ...
 
     def taught(self, h: Float[Array, "B n"], y: Any, weight: Float[Array, " B"]) -> "Readout":
         """The readout after a step, for one that learns by itself and not by the optimiser."""
@@ -40,7 +47,13 @@ class Readout(eqx.Module):
 
 
 class Softmax(Readout):
-    """Probabilities of `classes` symbols; the loss is −log p(y) in nats, for an integer y."""
+    """Probabilities of `classes` symbols; the loss is −log p(y) in nats, for an integer y.
+
+    Examples:
+        >>> readout = eg.Softmax(units=8, classes=4, key=key)
+        >>> readout.predict(readout(jnp.ones(8))).shape  # four probabilities
+        (4,)
+    """
 
     units: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
@@ -52,7 +65,7 @@ class Softmax(Readout):
         call = f"Softmax(units={units}, classes={classes})"
         whole_number(classes, 2, call, "classes", "the number of symbols that can be predicted")
         self.units, self.classes = units, classes
-        self.weight, self.bias = _affine(call, units, classes, key, initial)
+        self.weight, self.bias = affine(call, units, classes, key, initial)
 
     def predict(self, z):
         return jax.nn.softmax(z)
@@ -65,7 +78,13 @@ class Softmax(Readout):
 
 
 class Linear(Readout):
-    """Real vectors; the loss is the squared error, summed over the `outputs`."""
+    """Real vectors; the loss is the squared error, summed over the `outputs`.
+
+    Examples:
+        >>> readout = eg.Linear(units=8, outputs=2, key=key)
+        >>> float(readout.loss(jnp.zeros(2), jnp.ones(2)))
+        2.0
+    """
 
     units: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
@@ -77,7 +96,7 @@ class Linear(Readout):
         call = f"Linear(units={units}, outputs={outputs})"
         whole_number(outputs, 1, call, "outputs", "the number of entries of y")
         self.units, self.outputs = units, outputs
-        self.weight, self.bias = _affine(call, units, outputs, key, initial)
+        self.weight, self.bias = affine(call, units, outputs, key, initial)
 
     def predict(self, z):
         return z
@@ -89,7 +108,10 @@ class Linear(Readout):
         check_vector_targets(y, lead, self.outputs, weights)
 
 
-def _affine(call, units, outputs, key, initial):
+def affine(
+    call: str, units: int, outputs: int, key: jax.Array | None, initial: str
+) -> tuple[Float[Array, "n outputs"], Float[Array, " outputs"]]:
+    """Weights and biases of a map of h, drawn."""
     whole_number(units, 1, call, "units", "the size of the hidden state")
     both = initial_weight(initial, (units + 1, outputs), units, key=require_key(key, call))
     return both[:-1], both[-1]

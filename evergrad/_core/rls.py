@@ -26,6 +26,14 @@ class RLS(Readout):
     in float32 too. Streams of a step are taken one after the other, and λ counts once a step. Where nothing comes for long
     and λ < 1, P is kept from growing beyond 10⁶ times its start. Memory and time (n + 1)² a stream and step.
     Reference: Haykin, Adaptive Filter Theory; Potter 1963; FORCE: Sussillo & Abbott 2009.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=8, key=key, initial="orthogonal:0.9"), eg.RLS(8, 1))
+        >>> learner = eg.Learner(model, eg.Fixed(), optax.sgd(0.0))  # a reservoir
+        >>> xs = jax.random.normal(key, (60, 1, 1))
+        >>> state, out = learner.run(learner.init(batch=1, key=key), xs[1:], xs[:-1])
+        >>> bool(out.losses[-20:].mean() < 0.3 * out.losses[:20].mean())
+        True
     """
 
     units: int = eqx.field(static=True)

@@ -12,10 +12,13 @@ from evergrad._core.placing import along, everywhere, place, refuse_unspread
 
 
 class Data(eqx.Module):
-    """x, y, reset and the weight of the target (0: missing) of B streams; a sequence has T steps in front."""
+    """x, y, reset and the weight of the target (0: missing) of B streams; a sequence has T steps in front.
+
+    y may be a pytree, as the readout has it, or None where no stream has a target.
+    """
 
     x: Array
-    y: Array
+    y: Any
     reset: Array
     weight: Array
 

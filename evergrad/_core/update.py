@@ -6,18 +6,33 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array
 
 from evergrad._core.model import Model
 from evergrad._core.parameters import parameters
 
 
 def clip_and_update(
-    model: Model, optimiser: optax.GradientTransformation, state: Any, gradient: Model, *, clip: float | None = None
+    model: Model,
+    optimiser: optax.GradientTransformation,
+    state: Any,
+    gradient: Model,
+    *,
+    clip: float | Array | None = None,
 ) -> tuple[Model, Any]:
     """The model and the optimiser's state after one update.
 
     `gradient` is Model-shaped, as `eg.gradients` gives it. The norm of its recurrent part, the cell's, is first brought
     down to `clip`; the readout's is left alone. `state` comes from `optimiser.init(eg.parameters(model))`.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=4, units=8, key=key), eg.Softmax(units=8, classes=4, key=key))
+        >>> optimiser = optax.adam(1e-2)
+        >>> state = optimiser.init(eg.parameters(model))
+        >>> xs = ys = jnp.zeros((10, 2), int)
+        >>> _, found = eg.gradients(model, eg.RTRL(), xs, ys, key=key)
+        >>> mean = jax.tree.map(lambda a: a.mean(0), found)
+        >>> model, state = eg.clip_and_update(model, optimiser, state, mean, clip=1.0)
     """
     gradient = gradient if clip is None else _clipped(gradient, clip)
     # optimisers are other people's code, and not all of it bears JAX's strict modes
@@ -26,7 +41,8 @@ def clip_and_update(
     return eqx.apply_updates(model, updates), state
 
 
-def _clipped(gradient: Model, clip: float) -> Model:
+def _clipped(gradient: Model, clip: float | Array) -> Model:
     norm = optax.tree.norm(gradient.cell)
+    clip = jnp.asarray(clip, norm.dtype)
     scale = jnp.minimum(1, clip / jnp.maximum(norm, clip))
     return eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))

@@ -21,6 +21,12 @@ class ARTBP(Estimator):
 
     On any differentiable cell. Memory 2·cap·n, time mean·n² a stream and step, more with many streams, since all wait for the
     longest segment. Reference: Tallec & Ollivier 2017; the rolling form is ours, after the same idea.
+
+    Examples:
+        >>> f"{eg.ARTBP(mean=16, cap=256).lost:.4f}"  # the chance that a segment would have gone on
+        '0.0013'
+        >>> eg.ARTBP(rolling=True).rolling
+        True
     """
 
     mean: int = eqx.field(static=True)

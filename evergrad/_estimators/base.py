@@ -18,6 +18,12 @@ class Estimator(eqx.Module):
 
     A subclass has its settings for fields and says which two things they make. `recommended` is what the planner says when
     it recommends one.
+
+    Examples:
+        >>> isinstance(eg.OK(rank=4), eg.Estimator)
+        True
+        >>> eg.TBPTT(horizon=8).unbiased
+        False
     """
 
     recommended: ClassVar[str] = "it fits."

@@ -20,6 +20,10 @@ class DNI(Estimator):
 
     On any differentiable cell. Memory 2·window·n a stream and 2·m² for the critic, time n² a stream and step.
     Reference: Jaderberg et al. 2016; Czarnecki et al. 2017; windows as in Jaderberg's RNN.
+
+    Examples:
+        >>> eg.DNI(window=16, rate=0.1).unbiased
+        False
     """
 
     window: int = eqx.field(static=True)

@@ -9,6 +9,10 @@ class Fixed(Estimator):
     """No gradient for the cell at all, which stays as it was drawn: a reservoir. Only the readout learns.
 
     With `eg.RLS` it is an echo state network, the baseline that people with streams have. Reference: Jaeger 2001.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=3, units=8, key=key, initial="orthogonal:0.9"), eg.RLS(8, 1))
+        >>> learner = eg.Learner(model, eg.Fixed(), optax.sgd(0.0))
     """
 
     recommended: ClassVar[str] = "nothing that trains the cell fits."

@@ -24,6 +24,10 @@ class KeRNL(Windowed):
     of σ; κ starts at `decay` and stays in [0, 1], β starts as the identity. Each stream learns its own, and keeps them over
     resets. One state variable and one gate a unit (RNN, Leaky): for others the kernel would be a guess.
     Memory P + n², time n² a step. Reference: Roth, Kanitscheider & Fiete 2019.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=3, units=8, key=key), eg.Linear(8, 1, key=key))
+        >>> learner = eg.Learner(model, eg.KeRNL(), optax.adam(1e-3))
     """
 
     rate: float = eqx.field(static=True)

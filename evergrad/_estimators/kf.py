@@ -27,6 +27,10 @@ class KF(Windowed):
     copies=1 is KF-RTRL, more are KF-RTRL-AVG. With `diagonal_rank=r`, D is first replaced by an optimal unbiased
     approximation of rank r (KF-RTRL-r-APPROX). Memory n², time n³ a copy.
     Reference: Mujika et al. 2018; Benzing et al. 2019.
+
+    Examples:
+        >>> eg.KF(copies=8).unbiased
+        True
     """
 
     copies: int = eqx.field(static=True)

@@ -31,6 +31,10 @@ class KTP(Windowed):
 
     with random signs s₁, s₂ of each i, and every product's norm first shared out evenly among its three factors.
     Memory r·n, time r·n², as TBPTT. Reference: Benzing et al. 2019.
+
+    Examples:
+        >>> eg.KTP(rank=16, window=16).unbiased
+        True
     """
 
     rank: int = eqx.field(static=True)

@@ -15,6 +15,7 @@ from evergrad._core.checks import refuse_unless
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence
 from evergrad._core.linearize import initial_state, weight_gradient
+from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters, parted
 from evergrad._core.units import DIRECT, SCOPES, UNIT, carried_on, is_unit_local, layers_of, own_names, within
 from evergrad._estimators.windowed import OnlyWindowed, Windowed, check_window, windows_of
@@ -30,6 +31,12 @@ class Local(Windowed):
 
     With a window the newest steps are exact, and the bias is only in what is older. Memory s numbers a parameter, time s²; a
     fold of k steps is one product and one pass. Reference: Menick et al. 2021; Bellec et al. 2020; the window is ours.
+
+    Examples:
+        >>> eg.Local(scope="unit", window=16)
+        Local(scope='unit', window=16)
+        >>> eg.Local(scope="unit").exact_for(eg.MinGRU(inputs=3, units=8, key=key))
+        True
     """
 
     scope: str = eqx.field(static=True)
@@ -54,7 +61,12 @@ class Local(Windowed):
 
 
 class SnAp1(OnlyWindowed):
-    """Sparse n-step approximation, n = 1: `Local(scope="unit")`. Reference: Menick et al. 2021."""
+    """Sparse n-step approximation, n = 1: `Local(scope="unit")`. Reference: Menick et al. 2021.
+
+    Examples:
+        >>> eg.SnAp1().unbiased, eg.SnAp1().exact_for(eg.MinGRU(inputs=3, units=8, key=key))
+        (False, True)
+    """
 
     recommended: ClassVar[str] = Local.recommended
 
@@ -68,6 +80,10 @@ class EProp(OnlyWindowed):
 
     On a plain RNN, whose state has no path but through weights, it is TBPTT of one step. Random feedback is the Learner's:
     `eg.Learner(..., feedback="random")`.
+
+    Examples:
+        >>> eg.EProp().exact_for(eg.RNN(inputs=3, units=8, key=key))
+        False
     """
 
     recommended: ClassVar[str] = Local.recommended
@@ -82,6 +98,10 @@ class RFLO(OnlyWindowed):
 
     The paper's feedback is random: `eg.Learner(..., eg.RFLO(), feedback="random")`. Without it, it is RFLO with the readout's
     own weights for feedback. Reference: Murray 2019.
+
+    Examples:
+        >>> model = eg.Model(eg.Leaky(3, 8, leak=0.1, key=key), eg.Linear(8, 1, key=key))
+        >>> learner = eg.Learner(model, eg.RFLO(), optax.adam(1e-3), feedback="random", key=key)
     """
 
     recommended: ClassVar[str] = Local.recommended
@@ -92,7 +112,7 @@ class RFLO(OnlyWindowed):
 
 
 class _UnitInfluence(Influence):
-    """e [p, s, g, n] of the weights and [s, κ, n] of the units' own parameters, for every layer."""
+    """e [p, s, g, n] of the weights and [s, κ, n] of the units' own parameters, None if they have none, for every layer."""
 
     scope: eqx.AbstractVar[str]
     unbiased: ClassVar[bool] = False
@@ -136,8 +156,8 @@ class _UnitInfluence(Influence):
     def materialise(self, carried, cell):
         m, at, found = initial_state(cell).size, 0, []
         for layer, e in zip(layers_of(cell), carried, strict=True):
-            rows = [_rows(a, m, at) for a in _with_rows(e)]
-            found.append(_gradient(layer, *rows))
+            weights, own = (None if a is None else _rows(a, m, at) for a in _with_rows(e))
+            found.append(_gradient(layer, not_none(weights), own))
             at += layer.states * layer.units
         return _assembled(cell, found)
 
@@ -168,10 +188,11 @@ def _named(cell: Any) -> str:
     return type(cell).__name__
 
 
-def _nothing(layer: Any) -> tuple[Array, Array]:
+def _nothing(layer: Any) -> tuple[Array, Array | None]:
     s, n, dtype = layer.states, layer.units, layer.weight.dtype
-    p, q = layer.weight.shape
-    return jnp.zeros((p, s, q // n, n), dtype), jnp.zeros((s, len(own_names(layer)), n), dtype)
+    (p, q), kappa = layer.weight.shape, len(own_names(layer))
+    # an empty array could not be written into a checkpoint
+    return jnp.zeros((p, s, q // n, n), dtype), jnp.zeros((s, kappa, n), dtype) if kappa else None
 
 
 def _absorbed(e, steps):
@@ -181,20 +202,21 @@ def _absorbed(e, steps):
     p, s, g, n = of_weights.shape
     new = (steps.regressor.T @ gates.reshape(len(gates), -1)).reshape(p, s, g, n)
     of_weights = sum(product[None, :, b, None] * of_weights[:, None, b] for b in range(s)) + new
-    return of_weights, jnp.einsum("abn,bcn->acn", product, of_own) + own.sum(0)
+    return of_weights, None if of_own is None else jnp.einsum("abn,bcn->acn", product, of_own) + own.sum(0)
 
 
-def _contracted(e: tuple[Array, Array], delta: Float[Array, "B s n"]) -> tuple[Array, Array]:
+def _contracted(e: tuple[Array, Array | None], delta: Float[Array, "B s n"]) -> tuple[Array, Array | None]:
     of_weights, of_own = e
     weights: Any = sum(jnp.einsum("bn,bpgn->pgn", delta[:, a], of_weights[:, :, a]) for a in range(delta.shape[1]))
-    return weights, jnp.einsum("ban,bacn->cn", delta, of_own)
+    return weights, None if of_own is None else jnp.einsum("ban,bacn->cn", delta, of_own)
 
 
 def _with_rows(e):
     """[s, n, …] in front: what each state variable of each unit gets from its own unit's parameters."""
     of_weights, of_own = e
     eye = jnp.eye(of_weights.shape[-1], dtype=of_weights.dtype)
-    return jnp.einsum("pagn,mn->ampgn", of_weights, eye), jnp.einsum("acn,mn->amcn", of_own, eye)
+    own = None if of_own is None else jnp.einsum("acn,mn->amcn", of_own, eye)
+    return jnp.einsum("pagn,mn->ampgn", of_weights, eye), own
 
 
 def _rows(a, m, at):
@@ -202,7 +224,7 @@ def _rows(a, m, at):
     return jnp.zeros((m, *flat.shape[1:]), a.dtype).at[at : at + len(flat)].set(flat)
 
 
-def _gradient(layer: Cell, weights: Float[Array, "*lead p g n"], own: Float[Array, "*lead kappa n"]) -> Cell:
+def _gradient(layer: Cell, weights: Float[Array, "*lead p g n"], own: Float[Array, "*lead kappa n"] | None) -> Cell:
     """As a gradient of the layer; nothing for what only its output looks at."""
     weights = weights.reshape(*weights.shape[:-2], -1)
     if isinstance(layer, KroneckerCell):
@@ -211,7 +233,7 @@ def _gradient(layer: Cell, weights: Float[Array, "*lead p g n"], own: Float[Arra
     zeros = jax.tree.map(lambda a: jnp.zeros((*lead, *a.shape), a.dtype), parameters(layer))
     gradient = eqx.tree_at(lambda c: c.weight, zeros, weights)
     for i, name in enumerate(own_names(layer)):
-        gradient = eqx.tree_at(lambda c, name=name: getattr(c, name), gradient, own[..., i, :])
+        gradient = eqx.tree_at(lambda c, name=name: getattr(c, name), gradient, not_none(own)[..., i, :])
     return gradient
 
 

@@ -32,12 +32,18 @@ _CHUNKS = 64  # else, that they are made double in
 class OK(Windowed):
     """Optimal Kronecker-sum approximation: G ≈ Σ_{i≤r} uᵢ ⊗ Aᵢ, reduced from more terms at minimum variance.
 
-    window=0, the paper's:  Σ uᵢ ⊗ HAᵢ + ĥ ⊗ D  (r + 1 terms → r at every step)
-    window=k, ours:         Σ uᵢ ⊗ PAᵢ + Σₛ ĥₛ ⊗ SₛDₛ  (r + k terms → r every k steps, no noisier)
+        window=0, the paper's:  Σ uᵢ ⊗ HAᵢ + ĥ ⊗ D  (r + 1 terms → r at every step)
+        window=k, ours:         Σ uᵢ ⊗ PAᵢ + Σₛ ĥₛ ⊗ SₛDₛ  (r + k terms → r every k steps, no noisier)
 
     mix: "sampling" keeps r of the singular directions, "signs" (the paper's) mixes them, "truncate" keeps the r
     largest, which is biased (B-OK). Memory r·n²; time r·n³ a step, with a window (g·r/k + 1)·n³.
     Reference: Benzing et al. 2019.
+
+    Examples:
+        >>> eg.OK(rank=8, window=16)
+        OK(rank=8, window=16, mix='sampling')
+        >>> eg.OK().unbiased, eg.OK(mix="truncate").unbiased
+        (True, False)
     """
 
     rank: int = eqx.field(static=True)

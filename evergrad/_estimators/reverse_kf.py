@@ -32,6 +32,10 @@ class ReverseKF(Windowed):
 
     Memory m·p where KF has m·q, so with g gates about g times less; but q signs a step instead of one, and so more noise.
     Time m²p. Reference: Marschall, Cho & Savin 2020, R-KF-RTRL; theirs starts from normal factors, ours from zero.
+
+    Examples:
+        >>> eg.ReverseKF(copies=8).unbiased
+        True
     """
 
     copies: int = eqx.field(static=True)

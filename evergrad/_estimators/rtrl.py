@@ -22,6 +22,11 @@ class RTRL(OnlyWindowed):
     Memory n³ a stream; time n⁴ a step, or n³ with `window=n` (Schmidhuber's hybrid): a window of k steps is folded
     with k products of n³ and one of n⁴. On a cell whose units do not see each other (`eg.UnitCell`) both are of the order
     of the parameters. Reference: Williams & Zipser 1989; Schmidhuber 1992.
+
+    Examples:
+        >>> estimator = eg.RTRL(window=8)
+        >>> estimator.unbiased, estimator.exact_for(eg.GRU(inputs=3, units=8, key=key))
+        (True, True)
     """
 
     recommended: ClassVar[str] = "it is exact, and it fits."

@@ -25,6 +25,11 @@ class SnAp(Windowed):
     Biased, without noise, and exact once Rₙ grows no more. Only weights that exist are kept. With K the most of them in a
     column and R the most units in Rₙ: memory s·R·K·q, time s²·R²·K·q. Reference: Menick et al. 2020; the union over
     hops is meant, not the n-th power alone, which loses what is near where no unit sees itself.
+
+    Examples:
+        >>> cell = eg.RNN(inputs=3, units=16, key=key, mask=0.2)  # a fifth of the weights exists
+        >>> model = eg.Model(cell, eg.Linear(16, 1, key=key))
+        >>> learner = eg.Learner(model, eg.SnAp(order=2), optax.adam(1e-3))
     """
 
     order: int = eqx.field(static=True)

@@ -14,6 +14,12 @@ class TBPTT(Estimator):
     Every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps
     before now. stride = horizon, the default, is the usual chunked form, stride = 1 the rolling one. On any differentiable cell.
     Memory T·n, time T·n² a gradient, for T = horizon. Reference: Williams & Peng 1990, BPTT(h; h').
+
+    Examples:
+        >>> eg.TBPTT(horizon=25)  # in chunks: an update every 25 steps
+        TBPTT(horizon=25, stride=25)
+        >>> eg.TBPTT(horizon=25, stride=1).past.stride  # rolling: an update at every step
+        1
     """
 
     horizon: int = eqx.field(static=True)

@@ -1,10 +1,12 @@
 from typing import ClassVar, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evergrad._cells.base import Cell, KroneckerCell
+from evergrad._core.checks import refuse_unless
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, step_by_step, stream_by_stream
 from evergrad._core.linearize import (
@@ -18,22 +20,31 @@ from evergrad._core.linearize import (
 )
 from evergrad._core.parameters import parameters
 from evergrad._estimators.scaling import mixed
-from evergrad._estimators.windowed import OnlyWindowed, windows_of
+from evergrad._estimators.windowed import Windowed, check_window, windows_of
+
+ROWS, ONE = "rows", "one"
 
 
-class UORO(OnlyWindowed):
+class UORO(Windowed):
     """Unbiased online recurrent optimisation: G ≈ u ⊗ v, u one number a state variable, v one a parameter.
 
         u' = ρ₀ H u + ρ₁ w∘ν,  v' = v/ρ₀ + (ν/w)F/ρ₁,  ν random signs;  ρ₀² = ‖v‖/‖Hu‖, ρ₁² = ‖(ν/w)F‖/‖w‖
 
-    Right in the mean for every w > 0. On Kronecker cells wᵢ² = ‖Fᵢ‖, which makes the second moment of a step least, and a
-    state variable with Fᵢ = 0 injects nothing; on others w = 1, as in the paper, since the norms of F's rows would cost
-    as many backward passes as there are rows.
+    Right in the mean for every w > 0. scales="rows": on Kronecker cells wᵢ² = ‖Fᵢ‖, which makes the second moment of a step
+    least, and a state variable with Fᵢ = 0 injects nothing; on others w = 1, since the norms of F's rows would cost as many
+    backward passes as there are rows. scales="one": w = 1 on all cells, as in the paper, to compare with.
 
     One Jacobian-vector and one vector-Jacobian product, no dense Jacobian, on any differentiable cell. Memory and time
     n². The signs serve twice, to project F and to mix. Reference: Tallec & Ollivier 2017, and for w, which is ours,
     Cooijmans & Martens 2019.
+
+    Examples:
+        >>> eg.UORO(window=16).unbiased
+        True
     """
+
+    window: int = eqx.field(static=True)
+    scales: str = eqx.field(static=True)
 
     recommended: ClassVar[str] = (
         "only the cheapest estimate without bias fits: it is noisy, so use a small learning rate."
@@ -43,14 +54,24 @@ class UORO(OnlyWindowed):
     def choices(cls, cell):
         return windows_of(cls)
 
+    def __init__(self, *, window: int = 0, scales: str = ROWS):
+        call = f'UORO(window={window}, scales="{scales}")'
+        check_window(window, call)
+        refuse_unless(
+            scales in (ROWS, ONE),
+            f'`{call}`: scales is "rows" (one for every row of F) or "one" (the paper\'s, for all).',
+        )
+        self.window, self.scales = window, scales
+
     @property
     def influence(self):
-        return RankOne()
+        return RankOne(self.scales)
 
 
 class RankOne(Influence):
     """u ⊗ v over all parameters."""
 
+    scales: str = eqx.field(static=True, default=ROWS)
     asks_for_kernels: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
 
@@ -69,17 +90,17 @@ class RankOne(Influence):
         """One step with given signs."""
         u, v = carried
         one = jnp.ones((), u.dtype)  # a sign for the whole would change nothing: the signs of ν have it in them
-        scale = self.scales(cell, memory)
+        scale = self.weights(cell, memory)
         left, right = signs * scale, signs * jnp.where(scale == 0, 0, 1 / jnp.where(scale == 0, 1, scale))
         norms = jnp.linalg.norm(left), pullback_norm(cell, memory, right)
         new = left, pullback(cell, memory, right)
         return mixed((transition(cell, memory).matvec(u), v), new, (one, one), norms)
 
-    def scales(self, cell: Cell, memory: Memory) -> Float[Array, " m"]:
+    def weights(self, cell: Cell, memory: Memory) -> Float[Array, " m"]:
         """w: any positive numbers will do, and 0 where a row of F is."""
-        if isinstance(memory, KroneckerMemory):
+        if self.scales == ROWS and isinstance(memory, KroneckerMemory):
             return jnp.sqrt(immediate_norms(cast(KroneckerCell, cell), memory))
-        return jnp.ones_like(memory.state)
+        return jnp.ones_like(initial_state(cell))
 
     def absorb_all(self, carried, cells, memories, keys):
         """One step of all streams at once: passes over the whole of v keep all cores busy."""

@@ -8,8 +8,8 @@
 //   squares   the sum of the squares of any array, for all streams.
 //
 // A stream is the work of one thread, from XLA's own pool, so a result does not depend on how many threads there are.
-// Products are computed in tiles of 6 rows by 2 vectors, which is what 16 registers hold, from operands that were copied
-// to the order in which they are read.
+// Products are computed in tiles of as many rows by 2 vectors as the registers hold (16 of 32 bytes, or 32 of 64), from
+// operands that were copied to the order in which they are read.
 
 #include <algorithm>
 #include <atomic>
@@ -25,19 +25,23 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-constexpr int64_t kRows = 6;
+#ifdef __AVX512F__
+constexpr int64_t kBytes = 64, kRows = 12;
+#else
+constexpr int64_t kBytes = 32, kRows = 6;
+#endif
 constexpr int64_t kBlock = 8;  // panels that are packed at a time
 
 template <typename T>
-constexpr int64_t kLanes = 32 / sizeof(T);
+constexpr int64_t kLanes = kBytes / sizeof(T);
 
 template <typename T>
 constexpr int64_t kColumns = 2 * kLanes<T>;
 
 template <typename T>
 struct VectorOf {
-  typedef T Aligned __attribute__((vector_size(32)));
-  typedef T Anywhere __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  typedef T Aligned __attribute__((vector_size(kBytes)));
+  typedef T Anywhere __attribute__((vector_size(kBytes), aligned(sizeof(T)), may_alias));
 };
 
 template <typename T>
@@ -101,7 +105,7 @@ class Scratch {
 
 // ---- products ----------------------------------------------------------------------------------------------------
 
-// A left operand [rows, depth] as strips of 6 rows, each with the 6 numbers of a column side by side.
+// A left operand [rows, depth] as strips of kRows rows, each with the numbers of a column side by side.
 template <typename T>
 void PackLeft(const T* from, int64_t rows, int64_t depth, int64_t stride, T* to) {
   for (int64_t row = 0; row < rows; row += kRows, to += kRows * depth) {
@@ -114,7 +118,7 @@ void PackLeft(const T* from, int64_t rows, int64_t depth, int64_t stride, T* to)
   }
 }
 
-// Six rows and two vectors of columns of a product; `rows` and `columns` of them are kept. `pitch` is from row to row of
+// kRows rows and two vectors of columns of a product; `rows` and `columns` of them are kept. `pitch` is from row to row of
 // the right operand.
 template <typename T>
 inline void Tile(const T* left, const T* right, int64_t pitch, int64_t depth, T* out, int64_t stride, int64_t rows,

@@ -29,7 +29,7 @@ def load(name: str, build: Callable[[Path], None]) -> ctypes.CDLL:
 
     OSError if somebody else could have written it.
     """
-    folder = _private(cache())
+    folder = private(cache())
     file = _opened(folder / name)
     if file is None:
         _keep(folder, name, build)
@@ -39,7 +39,7 @@ def load(name: str, build: Callable[[Path], None]) -> ctypes.CDLL:
     return _loaded(file)
 
 
-def _private(folder: Path) -> Path:
+def private(folder: Path) -> Path:
     """The folder, made if need be, with no link left in its path; refused if others could put files there."""
     folder = Path(os.path.realpath(folder))
     for each in reversed([folder, *folder.parents]):

@@ -33,19 +33,18 @@ class Strided(Newest):
 
     def empty(self, cell: Cell, waiting: Any, batch: int) -> Track:
         """Nothing remembered, and nothing that waits."""
-        track = slots.empty(cell, 2 * self.horizon - 1, batch, deltas=self.stride > 1)
+        track = slots.empty(cell, self.horizon, batch, deltas=self.stride > 1)
         return track if self.stride == 1 else with_waiting(track, nothing_waits(waiting))
 
     def wait(self, track, seen):
-        noted = eqx.tree_at(lambda t: t.deltas, track, not_none(track.deltas).at[track.count - 1].set(seen.delta))
-        return with_waiting(noted, added(track.waiting, seen))
+        return with_waiting(slots.noted(track, seen.delta), added(track.waiting, seen))
 
     def due(self, track):
         return False if self.stride == 1 else jnp.abs(track.waiting.phase) == self.stride
 
     def waited(self, track):
         seen = Seen(
-            not_none(track.deltas)[track.count - 1],
+            not_none(track.deltas)[slots.slot_of(track, 0)],
             track.waiting.output,
             track.waiting.readout,
             track.waiting.phase > 0,
@@ -58,20 +57,20 @@ class Strided(Newest):
     def back(self, cell: Cell, track: Track, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
         """What is left of δ, and of all that waited, before the horizon, and its gradient."""
         noted = None if track.deltas is None else self._noted(track)
-        return slots.carried_back(cell, track, delta, jnp.minimum(track.count, self.horizon), arriving=noted)
+        return slots.carried_back(cell, track, delta, slots.in_use(track), arriving=noted)
 
     def _noted(self, track):
         """δ with dL/dh of a step that waited added where it arrives at it."""
 
         def arriving(i, delta):
-            own = track.deltas[track.count - 1 - i]
+            own = track.deltas[slots.slot_of(track, i)]
             return delta + jnp.where((i > 0) & (i < self.stride), own, 0)
 
         return arriving
 
     def cost(self, cell):
         back = self.horizon / self.stride
-        return slots.cost(cell, 2 * self.horizon - 1, self.horizon, back, self.stride) + Cost(calls=18 * back)
+        return slots.cost(cell, self.horizon, self.horizon, back, self.stride) + Cost(calls=18 * back)
 
 
 class Chunks(Strided):

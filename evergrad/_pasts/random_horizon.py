@@ -67,8 +67,8 @@ class RandomHorizon(Newest):
         return True
 
     def cost(self, cell):
-        count, mean = 2 * self.horizon - 1, self.chances.mean
-        return slots.cost(cell, count, self.horizon, mean, count / mean) + Cost(calls=18 * mean)
+        count, mean = self.horizon, self.chances.mean
+        return slots.cost(cell, count, count, mean, count / mean) + Cost(calls=18 * mean)
 
     def _factors(self, like: Array) -> Float[Array, " cap"]:
         """1/(1 − c(τ)), τ = 1, …"""
@@ -92,7 +92,7 @@ class Segments(RandomHorizon):
         return self.horizon - 1
 
     def start(self, influence, cell, waiting, batch):
-        track = slots.empty(cell, 2 * self.horizon - 1, batch, deltas=True)
+        track = slots.empty(cell, self.horizon, batch, deltas=True)
         nowhere = Segment(jnp.zeros(batch, jnp.int32), jnp.ones(batch, bool))
         return eqx.tree_at(lambda t: t.streams, track, nowhere, is_leaf=lambda leaf: leaf is None)
 
@@ -108,17 +108,19 @@ class Segments(RandomHorizon):
 
     def has_target(self, track, seen):
         """Or any target of a segment that ends here."""
-        ages = track.count - 1 - jnp.arange(slots.count_of(track), dtype=jnp.int32)
-        ending = (ages[:, None] >= 0) & (ages[:, None] < self._lengths(track)[None])
+        ages = slots.slot_of(
+            track, jnp.arange(slots.count_of(track), dtype=jnp.int32)
+        )  # and slots: each is the other's
+        ending = ages[:, None] < self._lengths(track)[None]
         return seen.target | jnp.any(ending & jnp.any(track.deltas != 0, axis=2))
 
     def gradient(self, influence, cell, track, hidden, seen, keys):
-        track = eqx.tree_at(lambda t: t.deltas, track, not_none(track.deltas).at[track.count - 1].set(seen.delta))
+        track = slots.noted(track, seen.delta)
         lengths, factors = self._lengths(track), self._factors(seen.delta)
 
         def arriving(i, delta):
             crossed = factors[jnp.maximum(lengths - i - 1, 0)][:, None] * delta
-            return jnp.where((i < lengths)[:, None], track.deltas[track.count - 1 - i] + crossed, 0)
+            return jnp.where((i < lengths)[:, None], not_none(track.deltas)[slots.slot_of(track, i)] + crossed, 0)
 
         nothing = jnp.zeros_like(seen.delta)
         return slots.carried_back(cell, track, nothing, lengths.max(), arriving=arriving, few=True)[1], track
@@ -134,7 +136,7 @@ class Rolling(RandomHorizon):
     chances: Chances
 
     def start(self, influence, cell, waiting, batch):
-        return slots.empty(cell, 2 * self.horizon - 1, batch)
+        return slots.empty(cell, self.horizon, batch)
 
     def drawn(self, keys: Array) -> Int[Array, " B"]:
         """K: how many steps each stream's gradient goes back beyond the newest one."""
@@ -149,5 +151,5 @@ class Rolling(RandomHorizon):
             crossed = jnp.where(i == 0, 1, factors[jnp.maximum(i - 1, 0)]) * delta
             return jnp.where((i <= further)[:, None], crossed, 0)
 
-        reach = jnp.minimum(track.count, further.max() + 1)
+        reach = jnp.minimum(slots.in_use(track), further.max() + 1)
         return slots.carried_back(cell, track, seen.delta, reach, arriving=arriving, few=True)[1], track

@@ -1,4 +1,8 @@
-"""Remembered steps in slots, the oldest first, and δ carried back through them: what all pasts that remember have in common."""
+"""Remembered steps in slots, and δ carried back through them: what all pasts that remember have in common.
+
+Slots are filled in order, and when all are in use from the first one on again, unless the oldest are taken away before. So
+`count` tells both how many are in use and which is next: from the second round on it lies between one and two rounds.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +19,11 @@ from evergrad._core.linearize import (
     Memory,
     initial_state,
     linearize,
-    pullback,
+    of_columns,
+    recurrent_weight,
+    through_columns,
+    through_diagonals,
     through_step,
-    transition,
 )
 from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters
@@ -47,20 +53,37 @@ def count_of(track: Track) -> int:
     return len(not_none(track.memories).alive)
 
 
+def in_use(track: Track) -> Array:
+    """How many steps are remembered."""
+    return jnp.minimum(track.count, count_of(track))
+
+
+def slot_of(track: Track, i: Array | int) -> Array:
+    """Where the step is that lies i steps back."""
+    return (track.count - 1 - i) % count_of(track)
+
+
 def put(cell: Cell, track: Track, memory: Memory) -> Track:
     """One step more in the next slot."""
+    slots = count_of(track)
 
-    def write(slots, new):
-        return slots.at[track.count].set(new)
+    def write(slot, new):
+        return jax.lax.dynamic_update_index_in_dim(slot, new, track.count % slots, 0)
 
     memories = jax.tree.map(write, track.memories, memory)
     weights = None if track.weights is None else jax.tree.map(write, track.weights, parameters(cell))
-    changed = memories, weights, track.count + 1
+    changed = memories, weights, jnp.where(track.count == 2 * slots - 1, slots, track.count + 1)
     return eqx.tree_at(lambda t: (t.memories, t.weights, t.count), track, changed, is_leaf=_is_none)
 
 
+def noted(track: Track, delta: Float[Array, "B m"]) -> Track:
+    """dL/dh of the newest step kept beside it."""
+    deltas = jax.lax.dynamic_update_index_in_dim(not_none(track.deltas), delta, slot_of(track, 0), 0)
+    return eqx.tree_at(lambda t: t.deltas, track, deltas)
+
+
 def forget(track: Track, k: int) -> Track:
-    """The same without the oldest k steps."""
+    """The same without the oldest k steps, of which none has been written over."""
 
     def rolled(a):
         return jnp.roll(a, -k, axis=0)
@@ -94,26 +117,30 @@ def carried_back(
     counts for that step's F. `few` says that far fewer steps are reached than there are slots.
     """
     back = _back_and_pulled if isinstance(track.memories, KroneckerMemory) and not few else _pulled_back
-
-    def same(i, delta):
-        return delta
-
     return back(cell, track, delta, reach, arriving or same, counted or same)
+
+
+def same(i: Array, delta: Float[Array, "B m"]) -> Float[Array, "B m"]:
+    """Nothing becomes of δ on its way."""
+    return delta
 
 
 def _back_and_pulled(cell, track, delta, reach, arriving, counted):
     """F of a Kronecker cell has no weights in it, and is zero in an unused slot: the sum is one product."""
 
+    now = recurrent_weight(cell)
+
     def back(i, carry):
-        delta, deltas = carry
+        delta, all_columns = carry
         slot, then, memory = _remembered(cell, track, i)
         delta = arriving(i, delta)
-        vecmat = jax.vmap(lambda memory, v: transition(then, memory).vecmat(v))
-        return vecmat(memory, delta), deltas.at[slot].set(counted(i, delta))
+        left, columns = through_columns(now if then is cell else recurrent_weight(then), memory, delta)
+        columns = columns if counted is same else through_diagonals(memory, counted(i, delta))
+        return left, jax.lax.dynamic_update_index_in_dim(all_columns, columns, slot, 0)
 
-    deltas = jnp.zeros((count_of(track), *delta.shape), delta.dtype)
-    left, deltas = jax.lax.fori_loop(0, reach, back, (delta, deltas))
-    return left, pullback(cell, track.memories, deltas)
+    nothing = jnp.zeros((*track.memories.regressor.shape[:2], cell.weight.shape[1]), delta.dtype)
+    left, columns = jax.lax.fori_loop(0, reach, back, (delta, nothing))
+    return left, of_columns(cell, track.memories.regressor, columns)
 
 
 def _pulled_back(cell, track, delta, reach, arriving, counted):
@@ -132,7 +159,7 @@ def _pulled_back(cell, track, delta, reach, arriving, counted):
 
 def _remembered(cell, track, i):
     """The slot of the step that lies i steps back, the cell that it is carried back with, and its memory."""
-    slot = track.count - 1 - i
+    slot = slot_of(track, i)
     then = cell if track.weights is None else eqx.combine(jax.tree.map(lambda a: a[slot], track.weights), cell)
     return slot, then, jax.tree.map(lambda a: a[slot], track.memories)
 

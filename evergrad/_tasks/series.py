@@ -13,7 +13,7 @@ the network says, and nothing is learned. Both are held within ±10, so that a f
 data's own units.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -134,6 +134,35 @@ class Series(Source):
         hidden = jax.tree.map(lambda new, old: jnp.where(t > 0, new, old), moved, position.hidden)
         outputs = jax.vmap(lambda state: model.readout(model.cell.output(state)))(hidden)
         return hidden, outputs
+
+
+class Scale(NamedTuple):
+    """From rows in the data's units to what the network reads, and from what it says to a forecast, `ahead` rows on:
+
+    z = clip((row − mean) · inverse, ±10)        forecast = row[targets] + unit · output
+    """
+
+    mean: Float[np.ndarray, " columns"]
+    inverse: Float[np.ndarray, " columns"]  # of the deviation; 0 for a column that never changed
+    unit: Float[np.ndarray, " outputs"]
+    targets: list[int]
+
+
+def scale_after(
+    values: Float[np.ndarray, "rows columns"], targets: list[int], *, batch: int, ahead: int, steps: int
+) -> Scale:
+    """What is known after so many steps; of several streams that of the last one, whose rows are the newest."""
+    length = len(values) // batch
+    levels = values[(batch - 1) * length : (batch - 1) * length + steps][:, None]
+    first = _first_known(levels)
+    lanes = levels - first
+    mean = _running(lanes)[-1, 0]
+    spread = np.sqrt(np.maximum(_running(lanes**2)[-1, 0] - mean**2, 0))
+    inverse = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1), 0)
+    chosen = _last_known(levels[..., targets])
+    differences = np.where(np.isnan(levels[..., targets]), np.nan, chosen - _later(chosen, ahead))
+    unit = np.nan_to_num(_running(differences**2)[-1, 0]) ** 0.5
+    return Scale(np.nan_to_num(mean + first[0, 0]), np.nan_to_num(inverse), unit, targets)
 
 
 def scored_anew(position: SeriesPosition) -> SeriesPosition:

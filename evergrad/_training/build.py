@@ -18,6 +18,7 @@ from evergrad._core.placing import check_divides, place
 from evergrad._core.sources import Source, place_source, spread_axes
 from evergrad._estimators.base import Estimator
 from evergrad._registry import CELLS, ESTIMATORS, OPTIMISERS, READOUTS
+from evergrad._training import probing
 from evergrad._training.settings import Settings
 from evergrad._training.sizes import check_room
 from evergrad._training.tasks import Task, make_task
@@ -64,6 +65,7 @@ def make_job(
 
         model = started_from(settings.weights, model)
     estimator = make_estimator(settings)
+    probing.check(settings, estimator, mesh)
     settings = _spelt_out(settings, estimator, task)
     job = Job(settings, task, _learner_of(model, settings), task.source)
     return job if mesh is None else _spread(job, mesh)

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from evergrad._core.not_none import not_none
 from evergrad._training.team import ALONE, Alone, Team
 
 # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps; 3 had no checksum
-# of the notes, and did not say whose it was; 4 had what waits for the end of a stride beside the track
-FORMAT = 5
+# of the notes, and did not say whose it was; 4 had what waits for the end of a stride beside the track; 5 had a horizon's
+# steps in nearly twice as many slots
+FORMAT = 6
 _WINDOW, _CELL = "state.track.weights.", "state.model.cell."
 _PRODUCT = "evergrad"
 
@@ -82,7 +83,7 @@ class Checkpoints:
     def save(self, step: int, tree: Any, notes: dict[str, Any]) -> None:
         """Copies the arrays and returns; they are written in the background. A failure shows at the next call."""
         _give_back_memory()
-        arrays = {name: _copied(leaf) for name, leaf in _named(tree).items()}
+        arrays = {name: _copied(leaf) for name, leaf in by_name(tree).items()}
         checksums = self._checksums(arrays)
         about = {"product": _PRODUCT, "format": FORMAT, "step": step, "owner": self._owner, "checksums": checksums}
         about = with_checksum(about | {"notes": notes})
@@ -109,14 +110,15 @@ class Checkpoints:
 
         `like` has the form: arrays, or their shapes and dtypes. `check` raises an error for notes that cannot be.
         """
-        problems, named = [], _named(like)
+        problems, named = [], by_name(like)
         for step in reversed(self.steps()):
             arrays, notes, why = self._read(step, named, check)
             reasons = [reason for reason in self._team.gather(why) if reason is not None]
             reasons = reasons or self._differences(arrays, notes)
             if not reasons:
                 arrays = {_renamed(name, _BEFORE_5, _SINCE_5): a for name, a in not_none(arrays).items()}
-                return _put_back(like, _with_window(arrays, named)), not_none(notes)["notes"]
+                arrays = _with_window(_in_one_round(arrays, named), named)
+                return put_back(like, arrays), not_none(notes)["notes"]
             problems.append(f"checkpoint {step} in {self.folder} cannot be used: {reasons[0]}")
             complain(problems[-1])
         if problems:
@@ -164,7 +166,9 @@ class Checkpoints:
             stored = self._reader.item_metadata(step)["arrays"]
             if notes["format"] < 5 and _BEFORE_5[0] in stored:
                 named = _as_before_5(named, stored)
-            _check_form(named, notes["checksums"], stored)
+            if notes["format"] < 6:
+                named = _as_before_6(named, stored)
+            check_form(named, notes["checksums"], stored)
             form = {name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=_place(a)) for name, a in named.items()}
             how = ocp.checkpoint_utils.construct_restore_args(form)
             what = ocp.args.PyTreeRestore(form, restore_args=how)
@@ -200,7 +204,7 @@ def _give_back_memory() -> None:
         trim(0)
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def by_name(tree: Any) -> dict[str, Any]:
     """The arrays of a tree by their path, random keys as the numbers they are made of."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {_name(path): _plain(leaf) for path, leaf in leaves if hasattr(leaf, "dtype")}
@@ -263,11 +267,36 @@ def _as_before_5(named: dict[str, Any], stored: Any) -> dict[str, Any]:
     return former | {name: jax.ShapeDtypeStruct(stored[name].shape, stored[name].dtype) for name in extra}
 
 
+_SLOTS, _COUNT = ("state.track.memories", "state.track.deltas"), "state.track.count"
+
+
+def _as_before_6(named: dict[str, Any], stored: Any) -> dict[str, Any]:
+    """The same with the slots that there were: 2h − 1 for a horizon of h, which is now as many as there are."""
+
+    def former(name, a):
+        there = tuple(stored[name].shape) if name in stored else a.shape
+        doubled = _is_one_of(name, _SLOTS) and there == (2 * a.shape[0] - 1, *a.shape[1:])
+        return jax.ShapeDtypeStruct(there, a.dtype, sharding=getattr(a, "sharding", None)) if doubled else a
+
+    return {name: former(name, a) for name, a in named.items()}
+
+
+def _in_one_round(arrays: dict[str, jax.Array], named: dict[str, Any]) -> dict[str, jax.Array]:
+    """The newest steps of what was in the former slots."""
+    doubled = {name for name in arrays if name in named and arrays[name].shape != named[name].shape}
+    if not doubled:
+        return arrays
+    count, slots = arrays[_COUNT], min(len(named[name]) for name in doubled)
+    first = jnp.maximum(count - slots, 0)
+    newest = {name: jax.lax.dynamic_slice_in_dim(arrays[name], first, slots) for name in doubled}
+    return arrays | newest | {_COUNT: jnp.minimum(count, slots)}
+
+
 def _is_one_of(name: str, heads: tuple[str, ...]) -> bool:
     return any(name == head or name.startswith(f"{head}.") for head in heads)
 
 
-def _put_back(like: Any, arrays: dict[str, jax.Array]) -> Any:
+def put_back(like: Any, arrays: dict[str, jax.Array]) -> Any:
     def back(path, leaf):
         if not hasattr(leaf, "dtype"):
             return leaf
@@ -329,8 +358,9 @@ def _checked_notes(found: Any, step: int, owner: str | None, processes: int) -> 
     return notes
 
 
-def _check_form(named: dict[str, Any], checksums: dict[str, int], stored: Any) -> None:
-    strange = sorted({*named} ^ {*checksums})
+def check_form(named: dict[str, Any], names: Iterable[str], stored: Any) -> None:
+    """Refuses what is stored under these names if it is not what belongs there."""
+    strange = sorted({*named} ^ {*names})
     if strange:
         raise CheckpointError(f"it does not match the settings: {strange[0]} is in only one of the two.")
     for name, array in named.items():

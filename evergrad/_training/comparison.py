@@ -11,7 +11,7 @@ from evergrad._core.checks import refuse_unless
 from evergrad._core.printable import printable
 from evergrad._registry import ESTIMATORS
 from evergrad._training.folder import Folder, open_run
-from evergrad._training.reports import rows
+from evergrad._training.reports import newest, rows
 from evergrad._training.settings import Settings
 
 _FIGURES = {
@@ -40,9 +40,9 @@ def estimator_in_words(settings: Settings) -> str:
 
 
 def summary(folder: Folder) -> dict[str, Any]:
-    """The last report; for a series, errors over all forecasts of the run."""
+    """The newest figures; for a series, errors over all forecasts of the run."""
     found = rows(folder.metrics)
-    last = dict(found[-1])
+    last = newest(found) or {}
     scored = [row for row in found if row.get("scored")]
     if scored:
         total = sum(row["scored"] for row in scored)

@@ -1,20 +1,21 @@
-"""What a run shows while it goes: a live bar on a terminal, one line a report elsewhere."""
+"""What a run shows while it goes: one line a report, and on a terminal a live bar below them."""
 
 import contextlib
 import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import jax
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.live import Live
 from rich.text import Text
 
-from evergrad._core.not_none import not_none
 from evergrad._core.printable import printable_lines
+from evergrad._training.probing import in_words
 from evergrad._training.tasks import Task
 
 
@@ -37,40 +38,44 @@ def device_name(mesh: jax.sharding.Mesh | None = None) -> str:
 
 
 class Display:
-    """`console` decides: a terminal gets the bar, anything else plain lines. If whoever reads them hangs up, as `head` does,
-    `unread` is the signal for that, and what is still to be said goes to stderr."""
+    """`console` decides: a terminal gets a bar below the reports, anything else the reports alone. If whoever reads them hangs up,
+    as `head` does, `unread` is the signal for that, and what is still to be said goes to stderr."""
 
     def __init__(self, console: Console, task: Task, estimator: Any, unit: str, mesh: jax.sharding.Mesh | None = None):
         self._console, self._task, self._estimator, self._unit = console, task, str(estimator), unit
-        self._progress = _progress(console) if console.is_terminal else None
-        self._bar, self._mesh = None, mesh
+        self._mesh, self._live, self._started = mesh, None, time.monotonic()
+        self._step, self._steps, self._rate, self._figures = 0, 1, 0.0, ""
+        self._compiled = False
+        if console.is_terminal:
+            self._live = Live(console=console, get_renderable=self._bar, refresh_per_second=4)
         self.unread: signal.Signals | None = None
         console.on_broken_pipe = self._hung_up  # where Rich would end the process
 
     def start(self, step: int, steps: int) -> None:
-        self._steps = steps
-        if self._progress is not None:
-            self._bar = self._progress.add_task("", total=steps, completed=step, figures="", machine="")
-            self._progress.start()
+        self._step, self._steps, self._started = step, steps, time.monotonic()
         self.say(f"{self._estimator} on {device_name(self._mesh)}, steps {step:,} to {steps:,}")
+        if self._live is not None:
+            self._live.start()
 
     def moved(self, step: int, rate: float, loss: float | None, row: dict[str, Any] | None) -> None:
         """After every call of the compiled loop."""
-        if self._progress is not None:
-            parts = [f"{rate:,.0f} steps/s"] if rate else []
-            parts += [] if loss is None else [f"loss {loss:.4g} {self._unit}"]
-            parts += [] if row is None else [self._task.headline(row)]
-            machine = f"{self._estimator} · {device_name(self._mesh)} · {memory_mib():,.0f} MiB"
-            self._progress.update(not_none(self._bar), completed=step, figures=" · ".join(parts), machine=machine)
+        parts = [] if loss is None else [f"loss {loss:.4g} {self._unit}"]
+        parts += [] if row is None else [self._task.headline(row), *in_words(row)]
+        parts = [part for part in parts if part]
+        self._step, self._rate, self._figures, self._compiled = step, rate, " · ".join(parts), True
 
     def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:
-        if self._progress is None:
-            rate, left = speed["steps_per_second"], self._steps - row["step"]
-            loss = "–" if row["loss"] is None else f"{row['loss']:.4f}"
-            self.say(
-                f"step {row['step']:,}/{self._steps:,}  loss {loss} {self._unit}  {self._task.headline(row)}  "
-                f"{rate:,.0f} steps/s  left {_clock(left / rate if rate else 0)}  {speed['memory_mib']:,.0f} MiB"
-            )
+        """A line that stays; on a terminal no wider than that."""
+        rate, width = speed["steps_per_second"], None if self._live is None else self._width()
+        left = f"left {_clock((self._steps - row['step']) / rate)}" if rate else ""
+        speeds = f"{rate:,.0f} steps/s" if rate else "", left, f"{speed['memory_mib']:,.0f} MiB"
+        loss = self._loss(row["loss"], "" if width else f" {self._unit}")
+        figures = "  ".join([self._task.headline(row), *in_words(row)])
+        parts = [f"step {row['step']:,}/{self._steps:,}", loss, figures, *speeds]
+        self.say("  ".join(fitting(parts, width, [5, 2, 1, 4, 3])))
+
+    def _loss(self, loss: float | None, unit: str) -> str:
+        return f"loss {'–' if loss is None else f'{loss:.4f}'}{unit}"
 
     def say(self, text: str) -> None:
         if self.unread is None:
@@ -84,22 +89,54 @@ class Display:
         with contextlib.suppress(OSError, ValueError):  # nor may Python complain when it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
+    def in_words(self, row: dict[str, Any]) -> str:
+        """Loss and figure of a report."""
+        return f"{self._loss(row['loss'], f' {self._unit}')}  {self._task.headline(row)}".rstrip()
+
     def stop(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        if self._live is not None and self._live.is_started:
+            self._live.stop()
+
+    def _width(self) -> int:
+        return self._console.width - 3  # of which two for the ^C that a terminal may write behind it
+
+    def _bar(self) -> Text:
+        """Two lines: how far it is, and how well it does."""
+        width, elapsed = self._width(), _clock(time.monotonic() - self._started)
+        step = f"{self._step:,}/{self._steps:,}"
+        if not self._compiled:
+            said = [step, f"compiling {elapsed}"]
+        elif self._rate:
+            left = _clock((self._steps - self._step) / self._rate)
+            said = [step, f"{self._rate:,.0f} steps/s", f"left {left}", elapsed]
+        else:
+            said = [step, elapsed]
+        first = "  ".join(fitting(said, width, list(range(len(said)))[:0:-1]))
+        room = min(24, width - len(first) - 2)
+        bar = _drawn(self._step / self._steps, room) + "  " if room >= 4 else ""
+        parts = [self._figures or "…", self._estimator, f"{memory_mib():,.0f} MiB", device_name(self._mesh)]
+        second = " · ".join(fitting(parts, width, [3, 2, 1, 0], gap=3))
+        return Text(f"{bar}{first}\n{second}", no_wrap=True, overflow="crop")
 
 
-def _progress(console):
-    return Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}\n{task.fields[machine]}", markup=False),
-        console=console,
-        refresh_per_second=4,
-    )
+def fitting(parts: list[str], width: int | None, order: list[int], gap: int = 2) -> list[str]:
+    """The parts that have room beside each other. In this order they are cut where a good piece remains, or else left out."""
+    kept = {place: part for place, part in enumerate(parts) if part}
+    for place in order:
+        over = 0 if width is None else sum(map(len, kept.values())) + gap * (len(kept) - 1) - width
+        if over > 0 and place in kept:
+            rest = len(kept[place]) - over - 1
+            kept[place] = f"{kept[place][:rest]}…" if rest >= _PIECE else ""
+            kept = {place: part for place, part in kept.items() if part}
+    return list(kept.values())
+
+
+_PIECE = 12  # characters
+
+
+def _drawn(share: float, width: int) -> str:
+    done = int(width * min(1.0, share))
+    return "━" * done + "─" * (width - done)
 
 
 def _clock(seconds: float) -> str:

@@ -72,7 +72,8 @@ def _series(folder: Folder, model: Model, own: SeriesTask, data: Path | None) ->
 
 
 def _copy(folder: Folder, model: Model, length: int, steps: int) -> dict[str, Any]:
-    s = dataclasses.replace(folder.settings, length=length, longest=length)
+    """On strings that are all of this length, and do not grow."""
+    s = dataclasses.replace(folder.settings, length=length, longest=length, jitter=1)
     return _frozen(model, CopyTask(s), s.batch, steps, seed=s.seed + 1)
 
 

@@ -29,7 +29,7 @@ from evergrad._training.settings import FILES, TASKS, Settings, fields
 
 FORMAT = 2  # 1 had no checksum
 _SETTINGS, _LOCK = "settings.json", "lock"
-_WRITTEN = (_SETTINGS, "metrics.jsonl", "speed.jsonl", "plot.png")
+_WRITTEN = (_SETTINGS, "metrics.jsonl", "speed.jsonl", "reach.jsonl", "plot.png")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Folder:
     @property
     def speed(self) -> Path:
         return self.path / "speed.jsonl"
+
+    @property
+    def reach(self) -> Path:
+        return self.path / "reach.jsonl"
 
     @property
     def plot(self) -> Path:

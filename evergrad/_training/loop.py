@@ -1,9 +1,10 @@
-"""The training loop: compiled steps in calls of about two seconds, and between them reports and checkpoints."""
+"""What a run does between the calls of the loop (`evergrad/_core/fitting.py`): reports and checkpoints."""
 
 import dataclasses
 import math
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,20 +14,17 @@ import numpy as np
 
 from evergrad._core import driver
 from evergrad._core.checks import DivergedError, refuse_unless
+from evergrad._core.fitting import Pace, advance, most_steps as most_steps
 from evergrad._core.not_none import not_none
 from evergrad._core.placing import here, shardings
 from evergrad._core.sources import spread_axes
-from evergrad._training import divergence, standstill
+from evergrad._training import divergence, probing, standstill
 from evergrad._training.build import Job
 from evergrad._training.checkpoint import Checkpoints
 from evergrad._training.display import Display, memory_mib
 from evergrad._training.metrics import Metrics, Unwritten
 from evergrad._training.signals import Stop
 from evergrad._training.team import ALONE, Alone, Team
-
-_CALL = 2.0  # seconds that a call should take: so long a signal may have to wait
-_TRIAL = 16  # steps of the first call that is timed
-_LOSSES = 1 << 22  # that a call gives back at most
 
 
 @dataclasses.dataclass
@@ -58,14 +56,13 @@ def check_notes(step: int, notes: dict[str, Any]) -> None:
     refuse_unless(kinds == _NOTES and notes["step"] == step, "its notes are damaged.")
 
 
+# looks at a run under way, and says what it saw
+Watch = Callable[[Job, Progress], str]
+
+
 def begin(job: Job) -> Progress:
     state, position = job.start()
     return Progress(state, position, _kept(state, position))
-
-
-def most_steps(batch: int, wanted: int) -> int:
-    """Of one call, so that its losses take little memory however many are wanted."""
-    return min(wanted, max(1, _LOSSES // batch))
 
 
 def form(job: Job) -> dict[str, Any]:
@@ -95,22 +92,6 @@ def _kept(state, position):
     return jax.tree.map(lambda a: jnp.array(a, copy=True) if eqx.is_array(a) else a, (slim, position))
 
 
-class Pace:
-    """How many steps a call should take. The clock may decide, since cutting a run differently changes none of it."""
-
-    def __init__(self):
-        self.steps_per_second = 0.0
-        self.length = 1  # the first call compiles, and says nothing of the speed
-
-    def took(self, steps: int, seconds: float) -> None:
-        if self.length == 1 and not self.steps_per_second:
-            self.length = _TRIAL
-            self.steps_per_second = 1 / seconds
-        else:
-            self.steps_per_second = steps / seconds
-            self.length = max(1, int(_CALL * steps / seconds))
-
-
 class Loop:
     """All processes of a team go through it in step; what depends on a clock or a signal is agreed on first."""
 
@@ -123,26 +104,25 @@ class Loop:
         display: Display,
         stop: Stop,
         team: Alone | Team = ALONE,
+        watch: "Watch | None" = None,
     ):
         self.job, self.progress, self.checkpoints = job, progress, checkpoints
-        self.metrics, self.display, self.stop, self.team = metrics, display, stop, team
-        self._pace = Pace()
+        self.metrics, self.display, self.stop, self.team, self.watch = metrics, display, stop, team, watch
         # the same for all calls of a run, also when it is resumed with other steps
         self._room = most_steps(job.settings.batch, job.settings.report)
         self._saved, self._saved_at = progress.step, time.monotonic()
         self._reported_at, self._reported_step = time.monotonic(), progress.step
         self._suspect = False  # the last call's loss was explosive: no state to keep
+        self._compiled = False
 
     def run(self) -> None:
         """Until the last step, or until a signal asks to stop. There is a checkpoint of where it ends."""
         settings, now = self.job.settings, self.progress
         last = not_none(settings.steps)
         self.display.start(now.step, last)
+        agreed: dict[str, Any] = {"room": self._room, "stopped": self._stopped, "agree": self.team.from_first}
         try:
-            while now.step < last and not self._stopped():
-                self._advance()
-                if self.team.from_first(self._checkpoint_due()) and not self._suspect:
-                    self._save()
+            advance(self.job.learner, self.job.source, now, last, [self], **agreed)
             self._save()
             self.checkpoints.wait()
         finally:
@@ -155,36 +135,34 @@ class Loop:
         self.stop.signal = signal.Signals(signals[0]) if signals else None
         return bool(signals)
 
-    def _advance(self):
-        """One call, and the report if one is due."""
-        now, settings = self.progress, self.job.settings
-        try:
-            self._call(min(self.team.from_first(self._pace.length), self._room, self._until_something()))
-            if now.step % settings.report == 0 or now.step == settings.steps:
-                self._report()
-        except DivergedError as error:
-            self._recover(error)
-
-    def _until_something(self):
-        """Steps to the next report or checkpoint, or to the end."""
+    def until(self) -> int:
+        """Steps to the next report, checkpoint or look."""
         step, settings = self.progress.step, self.job.settings
-        intervals = [each for each in (settings.report, settings.checkpoint_every) if each is not None]
-        return min(not_none(settings.steps) - step, *(each - step % each for each in intervals))
+        everything = settings.report, settings.checkpoint_every, settings.reach_every
+        return min(each - step % each for each in everything if each is not None)
 
-    def _call(self, steps):
-        now, job = self.progress, self.job
-        started = time.monotonic()
-        now.state, now.position, losses = job.learner.follow(
-            now.state, job.source, now.position, steps, room=self._room
-        )
-        self._pace.took(steps, time.monotonic() - started)
+    def _look(self):
+        """At how far back the gradient looks, if it is time, and if somebody has come to look."""
+        every, now = self.job.settings.reach_every, self.progress
+        if self.watch is not None and every is not None and now.step > 0 and now.step % every == 0:
+            self.display.say(f"step {now.step:,}: {self.watch(self.job, now)}")
+
+    def moved(self, losses: np.ndarray, pace: Pace) -> None:
+        """After every call: what it adds to the report, the report if one is due, and the checkpoint."""
+        now, settings, task = self.progress, self.job.settings, self.job.task
+        if not self._compiled:
+            self._compiled, self._reported_at, self._reported_step = True, time.monotonic(), now.step
         total = float(np.asarray(losses, np.float64).mean(axis=1).sum())
-        now.step += steps
         now.loss_sum += total
-        now.loss_steps += steps
-        self._suspect = job.task.scale * total / steps > job.task.explosive
-        loss = job.task.figures(now.position, now.loss_sum / now.loss_steps, now.loss_steps)["loss"]
-        self.display.moved(now.step, self._pace.steps_per_second, loss, self.metrics.last)
+        now.loss_steps += len(losses)
+        self._suspect = task.scale * total / len(losses) > task.explosive
+        loss = task.figures(now.position, now.loss_sum / now.loss_steps, now.loss_steps)["loss"]
+        if now.step % settings.report == 0 or now.step == settings.steps:
+            self._report()
+        self.display.moved(now.step, pace.steps_per_second, loss, self.metrics.last)
+        self._look()
+        if self.team.from_first(self._checkpoint_due()) and not self._suspect:
+            self._save()
 
     def _report(self):
         now, task = self.progress, self.job.task
@@ -192,7 +170,7 @@ class Loop:
         if figures["loss"] is not None and figures["loss"] > task.explosive:
             raise DivergedError(f"the loss exploded to {figures['loss']:.3g} {task.unit}", now.state, None)
         norm = divergence.influence_norm(now.state)
-        row = {"step": now.step, **figures, **self._validated()}
+        row = {"step": now.step, **figures, **self._validated(), **self._probed()}
         bad = [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
         if bad:
             raise DivergedError(f"{bad[0]} became {row[bad[0]]}", now.state, None)
@@ -212,22 +190,36 @@ class Loop:
             self.display.say(said)
 
     def _speed(self):
-        """Since the last report of this process."""
+        """Since the last report of this process, without the first call, which compiles."""
         now, step = time.monotonic(), self.progress.step
         seconds, steps = now - self._reported_at, step - self._reported_step
         self._reported_at, self._reported_step = now, step
-        return {"seconds": seconds, "steps_per_second": steps / seconds, "memory_mib": memory_mib()}
+        return {"seconds": seconds, "steps_per_second": steps / seconds if steps else 0.0, "memory_mib": memory_mib()}
 
     def _validated(self):
-        """Fresh figures at the first report, at every multiple of `valid_every` and at the end; else the last ones."""
+        """Figures measured now: at the first report, at every multiple of `valid_every` and at the end."""
         settings, step, last = self.job.settings, self.progress.step, self.metrics.last
         every = settings.valid_every
         if every is None:
             return {}
-        if last is None or step == settings.steps or step // every > (step - settings.report) // every:
+        if last is None or step == settings.steps or self._is_multiple(every):
             model = self.progress.state.model
             return self.job.task.validate(model if self.job.mesh is None else here(model))
-        return {name: last[name] for name in last if name.startswith("valid_")}
+        return {}
+
+    def _probed(self) -> dict[str, Any]:
+        """Figures measured now: at the first report and at every multiple of `probe`, as long as there are steps to look at."""
+        now, every, last = self.progress, self.job.settings.probe, self.metrics.last
+        if every is None:
+            return {}
+        if (last is None or self._is_multiple(every)) and probing.has_room(self.job, now.step):
+            return probing.probed(self.job, now.state.model, now.position, now.step)
+        return {}
+
+    def _is_multiple(self, every):
+        """Whether this is the first report at or after one."""
+        step = self.progress.step
+        return step // every > (step - self.job.settings.report) // every
 
     def _checkpoint_due(self):
         settings, step = self.job.settings, self.progress.step
@@ -243,7 +235,7 @@ class Loop:
         self.checkpoints.save(step, self.progress.arrays(), self.progress.notes())
         self._saved, self._saved_at = step, time.monotonic()
 
-    def _recover(self, error):
+    def diverged(self, error: DivergedError) -> bool:
         """Goes back to the last report with zero influence, if that was asked for and has not just been tried."""
         now, learner = self.progress, self.job.learner
         what, step = _what_happened(error)
@@ -259,6 +251,7 @@ class Loop:
         self._suspect = False
         again = f"on from step {now.step:,} with zero influence (reset number {now.influence_resets})"
         self.display.say(f"{what} at step {step:,}: {again}")
+        return True
 
     def _why(self, what, step, state):
         now, learner = self.progress, self.job.learner

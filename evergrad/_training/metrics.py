@@ -9,28 +9,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evergrad._core.checks import InputError
+from evergrad._core.callbacks import summary_writer
 from evergrad._core.files import open_regular, write_whole
 from evergrad._training.folder import Folder
-from evergrad._training.reports import line, read, rows
+from evergrad._training.reports import line, newest, read, rows
 
 
 def import_tensorboard() -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise InputError("--tensorboard needs tensorboardX: install `evergrad[tensorboard]`.") from None
-    return SummaryWriter
+    return summary_writer("--tensorboard")
 
 
 class Unwritten:
-    """The reports of a process that writes none, since process 0 does: only the last is known."""
+    """The reports of a process that writes none, since process 0 does: only the newest figures are known."""
 
     def __init__(self, folder: Folder, step: int):
-        self.last = next((row for row in reversed(rows(folder.metrics)) if row["step"] <= step), None)
+        self.last = newest([row for row in rows(folder.metrics) if row["step"] <= step])
 
     def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:
-        self.last = row
+        self.last = (self.last or {}) | row
 
     def make_durable(self) -> None: ...
 
@@ -54,14 +50,14 @@ class Metrics:
     ):
         for path in (folder.metrics, folder.speed):
             _take_up(path, step, again, say)
-        self.last = next(iter(rows(folder.metrics)[-1:]), None)
+        self.last = newest(rows(folder.metrics))
         self._metrics, self._speed = _appending(folder.metrics), _appending(folder.speed)
         self._board = None
         if folder.settings.tensorboard:
             self._board = import_tensorboard()(str(folder.events), purge_step=step + 1)
 
     def report(self, row: dict[str, Any], speed: dict[str, Any]) -> None:
-        self.last = row
+        self.last = (self.last or {}) | row
         for file, content in ((self._metrics, row), (self._speed, {"step": row["step"]} | speed)):
             file.write(line(content))
             file.flush()

@@ -35,6 +35,14 @@ def rows(path: Path, complain: Callable[[str], None] = lambda text: None) -> lis
     return found.rows
 
 
+def newest(found: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The last value of every figure, since not all are measured at every report; None without any report."""
+    last: dict[str, Any] = {}
+    for row in found:
+        last |= row
+    return last or None
+
+
 def read(path: Path) -> Found:
     found = Found([], [])
     content = read_regular(path) if path.exists() else b""

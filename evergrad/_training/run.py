@@ -21,7 +21,7 @@ from evergrad._training.checkpoint import Checkpoints
 from evergrad._training.display import Display
 from evergrad._training.divergence import Diverged
 from evergrad._training.folder import Folder, check_free, check_unchanged, create, open_run
-from evergrad._training.loop import Loop, Progress, begin, check_notes, form
+from evergrad._training.loop import Loop, Progress, Watch, begin, check_notes, form
 from evergrad._training.machine_options import Machines
 from evergrad._training.machines import make_mesh
 from evergrad._training.metrics import Metrics, Unwritten, import_tensorboard
@@ -33,9 +33,15 @@ from evergrad._training.team import ALONE, Alone, Team
 
 
 def train(
-    settings: Settings, out: Path, console: Console, machines: Machines | None = None, team: Alone | Team = ALONE
+    settings: Settings,
+    out: Path,
+    console: Console,
+    machines: Machines | None = None,
+    team: Alone | Team = ALONE,
+    watch: Callable[[Folder], Watch] | None = None,
 ) -> signal.Signals | None:
-    """A new run in a new folder. Gives back the signal that stopped it, if one did."""
+    """A new run in a new folder. Gives back the signal that stopped it, if one did. `watch` makes, of the folder, who looks at the
+    run every `reach_every` steps."""
     if team.is_first:
         check_free(out)
     job = make_job(settings, machines and make_mesh(machines, team), fresh=True)
@@ -47,7 +53,7 @@ def train(
     folder = _seen(out, team)
     try:
         with _locked(folder, team):
-            return _go(folder, job, console, team, resumed=False)
+            return _go(folder, job, console, team, watch, resumed=False)
     except Exception as error:
         if team.is_first and ran_out(error):
             _remove_unused(folder)
@@ -66,6 +72,7 @@ def resume(
     console: Console,
     machines: Machines | None = None,
     team: Alone | Team = ALONE,
+    watch: Callable[[Folder], Watch] | None = None,
 ) -> signal.Signals | None:
     """Goes on from the last good checkpoint, or from the beginning if there is none."""
     folder = open_run(path)
@@ -76,7 +83,7 @@ def resume(
         check_unchanged(folder, job.task.fingerprints)
         _check_steps(folder, changes.get("steps"))
         _agree(team, machines, job)
-        return _go(folder, job, console, team, resumed=True)
+        return _go(folder, job, console, team, watch, resumed=True)
 
 
 def load(folder: Folder, complain=lambda text: None, *, with_data: bool = True) -> tuple[Job, Progress]:
@@ -159,7 +166,8 @@ def _locked(folder: Folder, team: Alone | Team) -> Iterator[None]:
         yield
 
 
-def _go(folder, job, console, team, *, resumed):
+def _go(folder, job, console, team, watch, *, resumed):
+    _check_watched(job)
     display = Display(console, job.task, job.learner.estimator, job.task.unit, job.mesh)
     checkpoints = Checkpoints(folder.checkpoints, owner=folder.identity, keep=job.settings.keep, team=team)
     progress, exact = None, True
@@ -182,13 +190,21 @@ def _go(folder, job, console, team, *, resumed):
         metrics = Unwritten(folder, progress.step)
     try:
         with listening() as stop:
-            Loop(job, progress, checkpoints, metrics, display, stop, team).run()
+            looks = None if watch is None or job.settings.reach_every is None else watch(folder)
+            Loop(job, progress, checkpoints, metrics, display, stop, team, looks).run()
     finally:
         metrics.close()
         checkpoints.close()
     if team.is_first:
-        _say_how_it_ended(folder, progress, stop.signal, display)
+        _say_how_it_ended(folder, progress, stop.signal, display, metrics.last)
     return stop.signal
+
+
+def _check_watched(job: Job) -> None:
+    refuse_unless(
+        job.settings.reach_every is None or job.mesh is None,
+        f"--reach-every {job.settings.reach_every} is for a run on one device: leave it out, and use `evergrad lab reach` afterwards.",
+    )
 
 
 def _is_reported(settings: Settings, step: int) -> bool:
@@ -207,7 +223,7 @@ def _same_kernels(folder: Folder, now: bool, say: Callable[[str], None]) -> bool
     return False
 
 
-def _say_how_it_ended(folder, progress, stopped, display):
+def _say_how_it_ended(folder, progress, stopped, display, last):
     if stopped is not None:
         why = "since nobody reads its output any more (SIGPIPE)" if stopped == signal.SIGPIPE else f"by {stopped.name}"
         display.say(f"stopped {why} at step {progress.step:,}; go on with: evergrad resume {folder.path}")
@@ -215,4 +231,7 @@ def _say_how_it_ended(folder, progress, stopped, display):
     from evergrad._training.plots import plot_run
 
     plot_run(folder)
-    display.say(f"done: {progress.step:,} steps; results in {folder.path} (metrics.jsonl, plot.png, checkpoints)")
+    display.say(
+        f"done: {progress.step:,} steps  {display.in_words(last)}" if last else f"done: {progress.step:,} steps"
+    )
+    display.say(f"results in {folder.path} (metrics.jsonl, plot.png, checkpoints)")

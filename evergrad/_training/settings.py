@@ -18,7 +18,7 @@ SCHEDULES = ("constant", "linear", "cosine", "warmup-cosine")
 def option(
     default: Any,
     kind: type,
-    text: str,
+    text: str | dict[str, str],
     *,
     group: str,
     tasks: tuple[str, ...] = TASKS,
@@ -29,7 +29,7 @@ def option(
     otherwise: str | dict[str, str] | None = None,
     resumable: bool = False,
 ) -> Any:
-    """A field with all that the command line has to say about it. `default` and what there is `otherwise` may
+    """A field with all that the command line has to say about it. `default`, `text` and what there is `otherwise` may
     differ from task to task (a dict)."""
     return dataclasses.field(
         default=None,
@@ -65,7 +65,7 @@ def parameter(name: str) -> Any:
         choices=about.choices,
         at_least=about.at_least,
         above=about.above,
-        otherwise=about.otherwise,
+        otherwise=registry.defaults_in_words(name),
     )
 
 
@@ -100,7 +100,7 @@ class _Settings:
         str,
         "How weights start: normal (the paper's), fan_in, forget:B, chrono:T or orthogonal:R.",
         group=_MODEL,
-        otherwise="for lags of --gap-to",
+        otherwise="chrono:GAP_TO, or orthogonal for ungated cells",
     )
     readout: str | None = option(
         None,
@@ -108,7 +108,7 @@ class _Settings:
         "What turns the state into predictions.",
         group=_MODEL,
         choices=tuple(registry.READOUTS),
-        otherwise="the task's",
+        otherwise=dict.fromkeys(("series", "trace", "rotation", "chaos"), "linear") | {OTHERS: "softmax"},
     )
     estimator: str = option(
         "ok",
@@ -147,7 +147,13 @@ class _Settings:
         resumable=True,
     )
     seed: int = option(0, int, "Seed of everything random.", group=_LEARNING, at_least=0, at_most=2**32 - 1)
-    precision: str = option("float32", str, "Of all numbers.", group=_LEARNING, choices=("float32", "float64"))
+    precision: str = option(
+        "float32",
+        str,
+        "Precision of all numbers; float64 takes twice the memory and more time.",
+        group=_LEARNING,
+        choices=("float32", "float64"),
+    )
 
     length: int | None = option(
         1, int, "First string length.", group=_TASK, tasks=("copy",), at_least=1, at_most=_LONGEST
@@ -231,7 +237,7 @@ class _Settings:
     data: str | None = option(
         None,
         str,
-        "Text file or folder with train.txt, valid.txt, test.txt; CSV or Parquet file for a series.",
+        {"text": "Text file, or folder with train.txt, valid.txt and test.txt.", "series": "CSV or Parquet file."},
         group=_TASK,
         tasks=("text", "series"),
         otherwise={"text": "pydoc_data.topics", "series": "required"},
@@ -287,11 +293,34 @@ class _Settings:
     )
 
     report: int = option(1000, int, "Steps from one report to the next.", group=_RUN, at_least=1, at_most=_RAREST)
+    probe: int | None = option(
+        None,
+        int,
+        "Measure the estimator every so many steps: cosine and error of its gradients, by forward-mode probes.",
+        group=_RUN,
+        at_least=1,
+        otherwise="never",
+    )
+    probe_directions: int | None = option(
+        None, int, "Random directions of a --probe.", group=_RUN, at_least=2, at_most=1_000_000, otherwise="32"
+    )
+    probe_steps: int | None = option(
+        None, int, "Steps that a --probe looks at.", group=_RUN, at_least=2, at_most=_LONGEST, otherwise="100"
+    )
     checkpoint_every: int | None = option(
         None, int, "Steps from one checkpoint to the next.", group=_RUN, at_least=1, otherwise="by time", resumable=True
     )
     checkpoint_seconds: float = option(
         60.0, float, "Seconds from one checkpoint to the next.", group=_RUN, above=0, resumable=True
+    )
+    reach_every: int | None = option(
+        None,
+        int,
+        "Steps after which it is measured again how far back the gradient looks (reach.jsonl).",
+        group=_RUN,
+        at_least=1,
+        otherwise="never",
+        resumable=True,
     )
     # two at least: Orbax makes room for a new one before it is complete
     keep: int = option(3, int, "Checkpoints that are kept.", group=_RUN, at_least=2, resumable=True)
@@ -328,6 +357,11 @@ def fields(task: str) -> dict[str, dataclasses.Field]:
 
 def default(field: dataclasses.Field, task: str) -> Any:
     return _of_task(field.metadata["default"], task)
+
+
+def text(field: dataclasses.Field, task: str) -> str:
+    """What an option is, in the words of a task."""
+    return _of_task(field.metadata["help"], task)
 
 
 def otherwise(field: dataclasses.Field, task: str) -> str | None:

@@ -26,7 +26,7 @@ from evergrad._tasks.cue import CUES, INPUTS, Cue, unasked
 from evergrad._tasks.generated import Generated, unscored
 from evergrad._tasks.reading import Text, encode, fingerprint, read_parts, symbols_of
 from evergrad._tasks.rotation import Rotation
-from evergrad._tasks.series import FARTHEST, Series, scored_anew
+from evergrad._tasks.series import FARTHEST, Scale, Series, scale_after, scored_anew
 from evergrad._tasks.table import read_columns
 from evergrad._tasks.text import CharacterText, bits_per_symbol
 from evergrad._tasks.trace import Trace
@@ -37,6 +37,7 @@ class Task(abc.ABC):
     """Made from settings; refuses data that cannot be used. `fingerprints` has the hash of every text or file."""
 
     source: Source
+    position: Any = None  # where an opened run was in it
     inputs: int
     fingerprints: dict[str, str]
     symbols: str | None = None
@@ -60,7 +61,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def headline(self, row: dict[str, Any]) -> str:
-        """The figure of a report, for people."""
+        """The figure of a report, for people; nothing where it was not measured."""
 
     def reported(self, position: Any) -> Any:
         """The position to go on with after a report."""
@@ -182,7 +183,7 @@ class TextTask(Task):
         return {"valid_bpc": bits_per_symbol(model, self.valid)}
 
     def headline(self, row):
-        return f"valid {row['valid_bpc']:.3f} bits/char"
+        return "" if row.get("valid_bpc") is None else f"valid {row['valid_bpc']:.3f}"
 
     def standstill(self, row):
         if row["loss"] < 0.98 * self.unigram:
@@ -215,6 +216,7 @@ class SeriesTask(Task):
         for name in self.names:
             refuse_unknown("column of --targets", name, read.names, f"those read from {path} are")
         targets = [read.names.index(name) for name in self.names]
+        self.values, self.targets = read.values, targets
         self.source = Series(
             read.values, targets, batch=settings.batch, ahead=not_none(settings.ahead), period=settings.period
         )
@@ -227,6 +229,11 @@ class SeriesTask(Task):
             "second pass would forecast what was already seen. Leave --steps out to use them all.",
         )
         self.fingerprints = {str(path): read.digest}
+
+    def scaling(self, settings: Settings, steps: int) -> Scale:
+        """Of the model after so many steps."""
+        ahead = not_none(settings.ahead)
+        return scale_after(self.values, self.targets, batch=settings.batch, ahead=ahead, steps=steps)
 
     def readout(self, units, key, initial="normal"):
         return Linear(units=units, outputs=len(self.names), key=key, initial=initial)

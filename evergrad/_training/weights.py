@@ -8,6 +8,7 @@ from evergrad._core.model import Model
 from evergrad._core.readouts import Softmax
 from evergrad.export import read_model
 from evergrad.export.layout import layers_of
+from evergrad.export.safetensors_file import refuse_pickle
 
 
 def shape_of(path: str) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def started_from(path: str, fresh: Model) -> Model:
 
 def _read(path: str, readout: str | None) -> Model:
     file = Path(path)
+    refuse_pickle(file)
     refuse_unless(
         file.suffix in (".onnx", ".safetensors"),
         f"--weights {path}: a model is read from a .onnx or a .safetensors file.",

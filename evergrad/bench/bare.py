@@ -11,8 +11,6 @@ from evergrad import _native as native
 from evergrad.bench.settings import Setting
 from evergrad.bench.timing import Case, in_place
 
-GATES = 2  # of an RHN
-
 
 def step_products(setting: Setting, times: int) -> dict[str, Case]:
     """H·A of all streams and terms, rank·gates·n³ multiply-adds a stream, as OK(window=0) has it at every step."""
@@ -44,9 +42,42 @@ def window_products(setting: Setting, times: int) -> dict[str, Case]:
     return {form: lambda whole=whole: whole() / window for form, whole in cases.items()}
 
 
+def backward_products(setting: Setting, horizon: int, times: int) -> Case:
+    """What rolling TBPTT cannot do without: δ D times Wₕᵀ at each of `horizon` steps, and the sum of all ĥ ⊗ δ D."""
+    n, gates, rows = setting.units, setting.gates, setting.symbols + setting.units + 1
+    keys = jax.random.split(jax.random.key(4), 3)
+    weight = jax.random.normal(keys[0], (gates * n, n)) / n
+    regressors = jax.random.normal(keys[1], (horizon * setting.batch, rows))
+    columns = jax.random.normal(keys[2], (horizon, setting.batch, gates * n))
+
+    def program(columns, weight, regressors):
+        def back(i, columns):
+            return columns.at[i, :, :n].set(columns[i - 1] @ weight)
+
+        columns = jax.lax.fori_loop(1, horizon, back, columns)
+        total = regressors.T @ columns.reshape(-1, gates * n)
+        return columns.at[0, 0].add(1e-6 * total[0])
+
+    return in_place(program, columns, weight, regressors, times=times)
+
+
+def one_read(setting: Setting, window: int, times: int) -> Case:
+    """δ·A once, for the influence of OK, and one look at every number of a full window: its steps, and their weights."""
+    n, q, slots = setting.units, setting.gates * setting.units, max(0, 2 * window - 1)
+    rows = setting.symbols + n + 1
+    influence = jnp.ones((setting.batch, n, setting.rank * q), jnp.float32)
+    remembered = jnp.ones(slots * (setting.batch * (rows + q + n) + rows * q), jnp.float32)
+
+    def program(delta, influence, remembered):
+        through = jnp.einsum("bm,bmq->bq", delta, influence)
+        return delta + 1e-9 * (through[:, :n] + remembered.sum())
+
+    return in_place(program, jnp.ones((setting.batch, n), jnp.float32), influence, remembered, times=times)
+
+
 def one_pass(setting: Setting, times: int) -> Case:
     """One multiply-add over an array of batch x weights numbers, in place."""
-    weights = (setting.symbols + setting.units + 1) * GATES * setting.units
+    weights = (setting.symbols + setting.units + 1) * setting.gates * setting.units
     array = jnp.ones((setting.batch, weights), jnp.float32)
     return in_place(lambda a, x: a * x + x, array, jnp.float32(0.5), times=times)
 
@@ -62,6 +93,6 @@ def _each_stream(function, a, h):
 def _arrays(setting):
     n = setting.units
     a_key, h_key = jax.random.split(jax.random.key(3))
-    a = jax.random.normal(a_key, (setting.batch, setting.rank * GATES * n, n))
+    a = jax.random.normal(a_key, (setting.batch, setting.rank * setting.gates * n, n))
     h, _ = jnp.linalg.qr(jax.random.normal(h_key, (setting.batch, n, n)))  # keeps the size of A, however often
     return a, h

@@ -23,6 +23,7 @@ import numpy as np
 from evergrad._core import placing
 from evergrad._core.machine import cores
 from evergrad._core.planner import predict
+from evergrad._core.recipe import placed, program
 from evergrad._core.sources import Sequence, place_source
 from evergrad._training.machine_options import Machines
 from evergrad._training.machines import muster
@@ -172,12 +173,17 @@ def prepare(setting: Setting, mesh: Any, steps: int, *, estimator: Any = None, s
 def compiled(setting: Setting, mesh: Any, steps: int = 2, **how: Any) -> Any:
     """The compiled loop."""
     learner, state, (xs, ys) = prepare(setting, mesh, steps, **how)
-    data = learner._data(state, xs, ys, None, None, lead=xs.shape)
+    data = learner._data(xs, ys, None, None, lead=xs.shape)
     mesh = placing.mesh_of(state)
     if mesh is None:
-        return learner._compiled.lower(data, state).compile().compiled
+        return program("drive", True).lower((learner._recipe, data), state).compile().compiled
     source, _ = place_source(Sequence(data), 0, mesh)
-    return learner._compiled_spread.lower((source.data, mesh), state).compile().compiled
+    return (
+        program("drive_spread", True)
+        .lower((placed(learner._recipe, mesh), source.data, mesh), state)
+        .compile()
+        .compiled
+    )
 
 
 def moved(setting: Setting, mesh: Any, **how: Any) -> dict[str, list[dict[str, Any]]]:

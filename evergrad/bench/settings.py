@@ -7,6 +7,7 @@ import jax
 import optax
 
 import evergrad as eg
+from evergrad._cells.base import outputs_of
 from evergrad._estimators.base import Estimator
 from evergrad.bench.undeclared import Undeclared
 
@@ -25,6 +26,10 @@ class Setting:
     layers: int = 1
     undeclared: bool = False  # whether the cell says that it is a Kronecker cell
 
+    @property
+    def gates(self) -> int:
+        return len(getattr(eg, self.cell).gates)
+
     def ok(self, window: int | None = None) -> eg.OK:
         """The paper's estimator at this setting; with `window=0` as the paper has it."""
         return eg.OK(rank=self.rank, window=self.window if window is None else window)
@@ -32,7 +37,7 @@ class Setting:
     def learner(self, estimator: Estimator) -> eg.Learner:
         cell_key, readout_key = jax.random.split(jax.random.key(0))
         cell = self._cell(cell_key)
-        model = eg.Model(cell, eg.Softmax(units=self.units, classes=self.symbols, key=readout_key))
+        model = eg.Model(cell, eg.Softmax(units=outputs_of(cell), classes=self.symbols, key=readout_key))
         return eg.Learner(model, estimator, optax.adam(RATE), clip=1.0)
 
     def _cell(self, key: jax.Array) -> eg.Cell:

@@ -7,6 +7,7 @@ columns of W here and one gate of two biases there. Where PyTorch has two biases
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -38,7 +39,8 @@ def kind_of(cell: eg.Cell) -> str:
     kinds = [name for name, kind in KINDS.items() if type(cell) is kind]
     refuse_unless(
         bool(kinds),
-        f"a {type(cell).__name__} cannot be exported: ONNX and PyTorch know RNN, LSTM and GRU. Train one of these.",
+        f"a {type(cell).__name__} cannot be exported: ONNX and PyTorch know RNN, LSTM and GRU. Train one of these (an RHN can go "
+        "to ONNX).",
     )
     return kinds[0]
 
@@ -52,11 +54,13 @@ def check_weights(model: eg.Model) -> None:
     )
 
 
-def layers_of(cell: eg.Cell) -> list[KroneckerCell]:
-    """The cells of a stack, or the cell alone; refused where other programs have nothing of the kind."""
+def layers_of(cell: eg.Cell, also: Callable[[eg.Cell], bool] = lambda layer: False) -> list[Any]:
+    """The cells of a stack, or the cell alone; refused where other programs have nothing of the kind, but for those that can
+    be written `also`."""
     layers: list[Any] = list(cell.layers) if isinstance(cell, eg.Stack) else [cell]
     for layer in layers:
-        kind_of(layer)
+        if not also(layer):
+            kind_of(layer)
     refuse_unless(
         not isinstance(cell, eg.Stack) or cell.see == "top",
         'a Stack with see="all" cannot be exported: elsewhere a readout sees the top layer. Train one with see="top".',

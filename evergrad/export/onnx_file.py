@@ -10,6 +10,7 @@ from evergrad._cells.base import KroneckerCell
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.files import written_whole
 from evergrad._core.printable import first_line
+from evergrad._tasks.series import FARTHEST, Scale
 from evergrad.export.layout import (
     GATES,
     Layout,
@@ -21,6 +22,7 @@ from evergrad.export.layout import (
     readout_from,
     stacked,
 )
+from evergrad.export.onnx_highway import highway_nodes, is_highway
 
 ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's gates (LSTM i o f c, GRU z r h) among PyTorch's
 # nodes that change no number, and those that pass on some of them
@@ -29,24 +31,41 @@ _PARTS = {"Slice", "Gather", "Shape"}
 OPSET, IR = 17, 8  # what onnxruntime of 2022 and later reads
 
 
-def export_onnx(model: eg.Model, path: str | Path) -> Path:
+_SCALING = "scaling"  # how the names of nodes begin that go between the data's units and the model's
+
+
+def export_onnx(model: eg.Model, path: str | Path, *, scale: Scale | None = None) -> Path:
     """Inputs x [T, B, inputs] and the state h (and c) [1, B, n]; outputs y [T, B, outputs] and the state after it.
 
-    A stack has a state for every layer: h_l0, h_l1, … The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
+    A stack has a state for every layer: h_l0, h_l1, … An RHN, which ONNX has no node for, is written with basic operators inside
+    a Scan. The state starts as zeros. y is the prediction: probabilities for a Softmax readout. Ids are one-hot vectors there.
+
+    With the `scale` of a series x and y are in the data's units, in double precision, y the forecast itself: x is standardised on
+    its way in, and what comes out is added to the newest row. A NaN in x counts as average.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.onnx"
+        ...     _ = eg.export.export_onnx(model, file)
+        ...     again = eg.export.import_onnx(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     onnx = _onnx()
-    layers, path, helper = layers_of(model.cell), Path(path), onnx.helper
+    layers, path, helper = layers_of(model.cell, is_highway), Path(path), onnx.helper
     check_weights(model)
 
     def tensor(name, a):
         return onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)
 
-    def info(name, *shape):
-        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+    def info(name, *shape, of=onnx.TensorProto.FLOAT):
+        return helper.make_tensor_value_info(name, of, shape)
 
     inputs, outputs = model.cell.inputs, len(model.readout.bias)
     softmax = isinstance(model.readout, eg.Softmax)
-    nodes, states, weights, seen = [], [], {}, "x"
+    nodes, states, weights, seen = [], [], {}, "x" if scale is None else "z"
     for number, layer in enumerate(layers):
         last = f"_l{number}" if len(layers) > 1 else ""
         found, own, arrays, seen = _layer_nodes(helper, layer, seen, last)
@@ -54,15 +73,20 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
         states += [(name, layer.units) for name in own]
     nodes += [
         helper.make_node("MatMul", [seen, "readout_weight"], ["product"]),
-        helper.make_node("Add", ["product", "readout_bias"], ["logits" if softmax else "y"]),
+        helper.make_node(
+            "Add", ["product", "readout_bias"], ["logits" if softmax else "y" if scale is None else "change"]
+        ),
     ]
     if softmax:
         nodes.append(helper.make_node("Softmax", ["logits"], ["y"], axis=-1))
+    first, last, constants = ([], [], {}) if scale is None else _scaling(onnx, scale)
+    nodes, weights = [*first, *nodes, *last], weights | constants
+    outside = onnx.TensorProto.FLOAT if scale is None else onnx.TensorProto.DOUBLE
     graph = helper.make_graph(
         nodes,
         "evergrad",
-        [info("x", "T", "B", inputs), *(info(s, 1, "B", n) for s, n in states)],
-        [info("y", "T", "B", outputs), *(info(f"{s}_out", 1, "B", n) for s, n in states)],
+        [info("x", "T", "B", inputs, of=outside), *(info(s, 1, "B", n) for s, n in states)],
+        [info("y", "T", "B", outputs, of=outside), *(info(f"{s}_out", 1, "B", n) for s, n in states)],
         [tensor(name, a) for name, a in weights.items()]
         + [
             tensor("direction", np.array([1])),
@@ -78,8 +102,37 @@ def export_onnx(model: eg.Model, path: str | Path) -> Path:
     return path
 
 
+def _scaling(onnx: Any, scale: Scale) -> tuple[list, list, dict[str, np.ndarray]]:
+    """The nodes from x to z, those from the readout's output to y, and their constants."""
+    node, (single, double) = onnx.helper.make_node, (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+    def step(kind, given, made, **settings):
+        return node(kind, given, [made], name=f"{_SCALING} {made}", **settings)
+
+    first = [
+        step("IsNaN", ["x"], "missing"),
+        step("Where", ["missing", "mean", "x"], "filled"),
+        step("Sub", ["filled", "mean"], "off"),
+        step("Mul", ["off", "inverse"], "wide"),
+        step("Clip", ["wide", "least", "most"], "clipped"),
+        step("Cast", ["clipped"], "z", to=single),
+    ]
+    last = [
+        step("Cast", ["change"], "precise", to=double),
+        step("Mul", ["precise", "unit"], "moved"),
+        step("Gather", ["x", "columns"], "newest", axis=2),
+        step("Add", ["newest", "moved"], "y"),
+    ]
+    constants = {"mean": scale.mean, "inverse": scale.inverse, "unit": scale.unit}
+    constants = {name: np.asarray(a, np.float64) for name, a in constants.items()}
+    constants |= {"least": np.array(-FARTHEST), "most": np.array(FARTHEST)}
+    return first, last, constants | {"columns": np.array(scale.targets, np.int64)}
+
+
 def _layer_nodes(helper: Any, layer: eg.Cell, seen: str, last: str) -> tuple[list, list[str], Layout, str]:
     """Of one layer: its nodes, the names of its states, its weights, and the name of what it gives."""
+    if is_highway(layer):
+        return highway_nodes(helper, layer, seen, last)
     kind = kind_of(layer)
     states = [f"{s}{last}" for s in (("h", "c") if kind == "LSTM" else ("h",))]
     settings = {"linear_before_reset": 1} if kind == "GRU" else {}
@@ -96,6 +149,16 @@ def import_onnx(path: str | Path, *, readout: str | None = None) -> eg.Model:
     linear_before_reset=1), followed by a MatMul, with or without Add, or a Gemm, and maybe a Softmax. What else it computes is refused.
 
     `readout` is "linear" or "softmax", for a model that ends in logits; by default what the file has.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "model.onnx"
+        ...     _ = eg.export.export_onnx(model, file)
+        ...     again = eg.export.import_onnx(file)
+        >>> bool(jnp.allclose(again.cell.weight, model.cell.weight))
+        True
     """
     onnx, path = _onnx(), Path(path)
     refuse_unless(path.is_file(), f"{path} is not a file.")
@@ -197,7 +260,7 @@ def _check_input(graph: Any, below: Any, cell: Any, path: Path) -> None:
             )
             return
         refuse_unless(
-            node.op_type in _SAME,
+            node.op_type in _SAME or node.name.startswith(_SCALING),
             f"{path}: a {node.op_type} before its {cell.op_type} cannot be imported. Do that to the data instead.",
         )
         name = node.input[0]
@@ -211,7 +274,7 @@ def _readout(graph: Any, cell: Any, constants: Layout, readout: str | None, path
     """The one affine map downstream of the cell. Whatever else changes numbers there is refused."""
     reached, weight, bias, softmax = {name for name in cell.output if name}, None, None, False
     for node in graph.node:
-        if not reached & set(node.input):
+        if not reached & set(node.input) or node.name.startswith(_SCALING):
             continue
         reached |= {name for name in node.output if name}
         given = [constants[name] for name in node.input if name in constants]

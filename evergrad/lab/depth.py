@@ -23,7 +23,12 @@ from evergrad._core.parameters import parameters, parted
 
 @dataclasses.dataclass(frozen=True)
 class Dropped:
-    """Of one layer's gradient: the share of its square that is dropped, a standard error of it, and the cosine of what is left."""
+    """Of one layer's gradient: the share of its square that is dropped, a standard error of it, and the cosine of what is left.
+
+    Examples:
+        >>> print(eg.lab.Dropped(layer=1, name="GRU", share=0.38, error=0.05, cosine=0.81))
+        layer 1 (GRU): 38 % of the squared gradient is dropped (±5), cosine 0.810
+    """
 
     layer: int
     name: str
@@ -48,7 +53,17 @@ def dropped(
     probes: int = 64,
     key: Array | None = None,
 ) -> list[Dropped]:
-    """What depth="layerwise" drops of the gradient of every layer of a stack, over a sequence [T, B] with frozen weights."""
+    """What depth="layerwise" drops of the gradient of every layer of a stack, over a sequence [T, B] with frozen weights.
+
+    Examples:
+        >>> one, two = jax.random.split(key)
+        >>> cell = eg.Stack(eg.RNN(1, 4, key=one), eg.RNN(4, 4, key=two))
+        >>> model = eg.Model(cell, eg.Linear(units=4, outputs=1, key=key))
+        >>> xs = ys = jnp.ones((30, 2, 1))
+        >>> found = eg.lab.dropped(model, xs, ys, probes=4, key=key)
+        >>> print(found[-1])
+        layer 2 (RNN): nothing of the gradient is dropped
+    """
     refuse_unless(
         isinstance(model.cell, Stack),
         f"{type(model.cell).__name__} is no eg.Stack, so there are no layers to tell apart.",

@@ -65,7 +65,7 @@ def injected(
         stretch = jax.tree.map(lambda a, i=place: a[i * length : (i + 1) * length], data)
         state = _advanced(estimator, state, stretch)
         following = jax.tree.map(lambda a, i=place: a[(i + 1) * length, 0], data)
-        fold = _Fold(estimator, model.cell, *_at_fold(estimator, model, state, following))
+        fold = Fold(estimator, model.cell, *_at_fold(estimator, model, state, following))
         noise, size = (np.asarray(a, np.float64) for a in _noise(fold, jax.random.fold_in(noise_key, place), draws))
         measured.append(noise.mean() / size.mean() / block)
         errors.append(_ratio_error(noise, size) / block)
@@ -81,7 +81,7 @@ def _ratio_error(a: np.ndarray, b: np.ndarray) -> float:
     return float((a - a.mean() / b.mean() * b).std() / np.sqrt(len(a)) / b.mean())
 
 
-class _Fold(eqx.Module):
+class Fold(eqx.Module):
     """One stream's influence and the steps that are about to be folded into it, the oldest first."""
 
     estimator: Estimator
@@ -101,9 +101,12 @@ class _Fold(eqx.Module):
 
     def after(self, v: Float[Array, " m"], key: Array) -> Any:
         """The same as it is after the fold."""
+        return _contracted(self.estimator, self.absorbed(key), self.cell, v)
+
+    def absorbed(self, key: Array) -> Any:
+        """The influence after the fold."""
         cells = repeated(self.cell, len(self.memories.alive))
-        carried = self.estimator.influence.absorb(self.carried, cells, self.memories, key)
-        return _contracted(self.estimator, carried, self.cell, v)
+        return self.estimator.influence.absorb(self.carried, cells, self.memories, key)
 
 
 def _contracted(estimator, carried, cell, v):
@@ -142,7 +145,7 @@ def _noise(fold, key, draws):
     return jax.lax.map(one, jax.random.split(key, draws))
 
 
-def bound(fold: _Fold) -> float | None:
+def bound(fold: Fold) -> float | None:
     """What the fold's noise should be: for OK the optimum of Theorem 2, for KF that of the sign trick; else unknown."""
     rows, weights = initial_state(fold.cell).size, fold.cell.weight.size if hasattr(fold.cell, "weight") else 0
     if rows * weights > _DENSE or not getattr(fold.cell, "mask", np.ones(1)).all():  # terms are mixed unmasked
@@ -176,9 +179,9 @@ def _sign_trick(fold):
     u, a = fold.carried
     one = KF(copies=1)
     nothing = jax.tree.map(jnp.zeros_like, (u[:1], a[:, :1]))
-    fresh = _dense(_Fold(one, fold.cell, nothing, fold.memories))
+    fresh = _dense(Fold(one, fold.cell, nothing, fold.memories))
     total = 0.0
     for c in range(len(u)):
-        old = _dense(_Fold(one, fold.cell, (u[c : c + 1], a[:, c : c + 1]), fold.memories)) - fresh
+        old = _dense(Fold(one, fold.cell, (u[c : c + 1], a[:, c : c + 1]), fold.memories)) - fresh
         total += 2 * np.linalg.norm(old) * np.linalg.norm(fresh) + 2 * float((old * fresh).sum())
     return float(total / len(u) ** 2)

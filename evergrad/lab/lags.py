@@ -5,52 +5,24 @@ kept apart. With g the whole gradient and g_J its part from the last J steps, th
 
     1 − ‖g − g_J‖² / ‖g‖²
 
-summed over the steps that were looked at: what TBPTT(horizon=J, stride=1) has of the gradient's square.
+summed over the steps that were looked at: what TBPTT(horizon=J, stride=1) has of the gradient's square. Where the states of
+all steps do not fit into the memory, `reach(..., probes=r)` finds the same for lags 1, 2, 4, … along random directions.
 """
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from evergrad._cells.base import output_of
 from evergrad._core.checks import refuse_unless, require_key, whole_number
 from evergrad._core.linearize import GeneralMemory, flat_step, initial_state, through_step, unflatten
 from evergrad._core.model import Model, check_sequence, encode, stream_losses
 from evergrad._core.parameters import parameters
-
-
-@dataclasses.dataclass(frozen=True)
-class Reach:
-    """`shares[J − 1]` of the squared gradient lies within the last J steps; `error` is a standard error over the steps looked at."""
-
-    shares: Float[np.ndarray, " lags"]
-    error: Float[np.ndarray, " lags"]
-    looked_at: int  # steps whose gradient was taken apart
-    most: int  # lags that could have been seen; beyond the last share nothing was
-
-    def horizon(self, share: float = 0.99) -> int | None:
-        """The fewest steps after which no more than 1 − share of the gradient's square is missing; None if all are too few."""
-        missing = 1 - self.shares
-        inside = np.flatnonzero(np.maximum.accumulate(missing[::-1])[::-1] <= 1 - share)
-        return int(inside[0]) + 1 if len(inside) else None
-
-    def __str__(self) -> str:
-        far, half = self.horizon(0.99), self.horizon(0.5)
-        if far is None or far > 0.9 * self.most:
-            return (
-                f"more than 1 % of this gradient is older than {0.9 * self.most:.0f} steps, nearly all that could be seen; half of "
-                f"it comes from the last {half}. Look at longer sequences, or use an estimator without a horizon."
-            )
-        tries = 1 << max(0, (far - 1).bit_length())
-        return (
-            f"99 % of this gradient comes from the last {far} steps, half of it from the last {half}: "
-            f"TBPTT(horizon={tries}, stride=1) would do."
-        )
+from evergrad.lab.reached import Cost, Reach, cost_of
 
 
 def reach(
@@ -61,13 +33,28 @@ def reach(
     *,
     weights: Any = None,
     samples: int = 32,
+    probes: int | None = None,
     key: Array | None = None,
 ) -> Reach:
     """How far back the gradient of this model looks on this data [T, B], with the weights frozen.
 
     `samples` steps with a target, drawn at random from the second half, are taken apart. Cost: samples · T backward steps of all
     streams, twice; memory T · B states and two gradients.
+
+    With `probes`, so many random directions are carried forward instead, and lags 1, 2, 4, … are looked at, all steps with a
+    target at an age of the lag. Cost: probes · log₂(T) · T forward steps; memory log₂(T) · B states, however long the sequence is.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> xs = ys = jnp.ones((30, 2, 1))
+        >>> found = eg.lab.reach(model, xs, ys, samples=4, key=key)
+        >>> found.horizon(0.99) <= 30
+        True
     """
+    if probes is not None:
+        from evergrad.lab.lag_probes import reach_by_probes
+
+        return reach_by_probes(model, xs, ys, resets, weights=weights, probes=probes, key=key)
     whole_number(samples, 2, f"reach(samples={samples})", "samples", "the steps that are taken apart")
     key = require_key(key, "eg.lab.reach(model, xs, ys, key=...)")
     data = check_sequence(model, xs, ys, resets, weights)
@@ -78,11 +65,11 @@ def reach(
     )
     at = np.asarray(jax.random.choice(key, jnp.asarray(late), (min(samples, len(late)),), replace=False))
     memories = _forward(model, data)
-    found = [np.asarray(a, np.float64) for a in _parts(model, data, memories, jnp.asarray(at))]
-    return _summary(*found)
+    missing, whole = (np.asarray(a, np.float64) for a in _parts(model, data, memories, jnp.asarray(at)))
+    return _summary(missing, whole, cost_of(model.cell))
 
 
-def _summary(missing: np.ndarray, whole: np.ndarray) -> Reach:
+def _summary(missing: np.ndarray, whole: np.ndarray, cost: Cost | None) -> Reach:
     """From ‖g − g_J‖² [samples, lags] and ‖g‖² [samples]: the ratio of the sums, and its standard error by leaving one out."""
     refuse_unless(bool(whole.sum() > 0), "the gradient is zero at all steps that were looked at: nothing can be said.")
     lags = missing.shape[1]
@@ -91,7 +78,7 @@ def _summary(missing: np.ndarray, whole: np.ndarray) -> Reach:
     n = len(whole)
     error = np.sqrt((n - 1) / n * ((without - without.mean(0)) ** 2).sum(0))
     last = max(1, int(np.flatnonzero(missing.sum(0) > 1e-12 * whole.sum())[-1:].sum()) + 2)
-    return Reach(shares[: min(last, lags)], error[: min(last, lags)], n, lags)
+    return Reach(shares[: min(last, lags)], error[: min(last, lags)], n, lags, cost=cost)
 
 
 @eqx.filter_jit

@@ -2,8 +2,8 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
-import equinox as eqx
 import jax
 
 from evergrad._core import room
@@ -15,6 +15,7 @@ from evergrad._estimators import Estimator
 from evergrad._registry import ESTIMATORS, PARAMETERS
 from evergrad._training.build import make_model, set_precision
 from evergrad._training.folder import open_run
+from evergrad._training.probing import emitted
 from evergrad._training.run import load
 from evergrad._training.settings import Settings
 from evergrad._training.tasks import make_task
@@ -37,6 +38,13 @@ def of_run(path: Path, *, steps: int, batch: int = 1, seed: int = 0) -> Subject:
     data = _streams(s, model, length=length, steps=steps, batch=batch, seed=seed)
     reached = f", length {length}" if length else ""
     return Subject(model, data, f"{s.task}, {_network(s)}, {progress.step:,} steps of training{reached}")
+
+
+def under_way(settings: Settings, model: Model, position: Any, *, steps: int, batch: int = 1) -> Subject:
+    """A model in the middle of its training, and a stretch of what it is trained on."""
+    length = int(position.length) if settings.task == "copy" else None
+    data = _streams(settings, model, length=length, steps=steps, batch=batch, seed=settings.seed)
+    return Subject(model, data, f"{settings.task}, {_network(settings)}")
 
 
 def untrained(settings: Settings, *, steps: int, batch: int = 1) -> Subject:
@@ -62,17 +70,12 @@ def _streams(settings, model, *, length, steps, batch, seed):
 
     def streams():
         position = task.start(model, batch=batch, key=jax.random.key(seed + 1000))
-        return _emitted(task.source, position, steps)
+        return emitted(task.source, position, steps)
 
     room.require(
         room.bytes_of(streams), f"a stretch of {steps:,} steps of {batch:,} streams", "lower --steps or --batch"
     )
     return streams()
-
-
-@eqx.filter_jit
-def _emitted(source, position, steps):
-    return jax.lax.scan(lambda position, _: source.emit(position)[::-1], position, length=steps)[1]
 
 
 def parse_estimator(text: str) -> Estimator:

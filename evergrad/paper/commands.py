@@ -18,7 +18,7 @@ from evergrad.paper.experiment import Experiment, Section
 from evergrad.paper.experiments import EXPERIMENTS, experiment
 from evergrad.paper.experiments.lines import FIGURES, Row
 from evergrad.paper.experiments.planned import at_rate
-from evergrad.paper.plan import BUDGETS, Line, Plan, Stopped
+from evergrad.paper.plan import BUDGETS, Line, Plan, Run, Stopped
 from evergrad.paper.rates import rate_in_words
 from evergrad.paper.results import Result, place, write
 from evergrad.paper.runner import needed, run_all
@@ -104,14 +104,28 @@ def parse_rate(text: str | None) -> float | None:
 
 def train_line(plan: Plan, line: Line, console: Console) -> bool:
     """False if a signal stopped it."""
+    (run,) = line.runs()
+    _check_exported(plan, line, run)
     try:
-        run_all(plan, line.runs(), console)
+        run_all(plan, [run], console)
     except Stopped:
         return False
-    (run,) = line.runs()
     rate = rate_in_words(line.settings["learning_rate"])
     plan.say(f"{line.label}, rate {rate}, seed {line.first}: step {plan.reached(run):,}, in {plan.path(run)}")
     return True
+
+
+def _check_exported(plan: Plan, line: Line, run: Run) -> None:
+    """Who says where one run was left does not want it from the beginning."""
+    if plan.exported is None or plan.path(run).exists():
+        return
+    from evergrad.paper.networks import found
+
+    refuse_unless(
+        found(plan.exported, run) is not None,
+        f"--from {plan.exported} has no network of {line.label} at this rate, seed and data in its networks: leave --from out to "
+        "begin at the first step, or export the run again.",
+    )
 
 
 def run(plan: Plan, names: list[str], console: Console, *, training: bool = True) -> bool:

@@ -44,9 +44,9 @@ def of_points(points: Iterable[tuple[int, float]], losses: Iterable[float] = ())
 
 
 def of_reports(rows: list[dict[str, Any]], task: str, steps: int) -> Curve:
-    """Reports of a run up to a step. Between validations the last figure is repeated, and left out here."""
+    """Reports of a run up to a step that have its figure. Older versions repeated it between validations: that is left out."""
     figure, found, last = FIGURE[task], [], None
-    for row in (row for row in rows if row["step"] <= steps):
+    for row in (row for row in rows if row["step"] <= steps and row.get(figure) is not None):
         if task == "copy" or row[figure] != last:
             found.append(row)
         last = row[figure]

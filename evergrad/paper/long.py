@@ -1,4 +1,4 @@
-"""Training folders as small files that can be committed: a curve and a record for each run, and back again."""
+"""Training folders as small files that can be committed: a curve, a record and a network for each run, and back again."""
 
 import json
 from pathlib import Path
@@ -8,21 +8,21 @@ from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.files import write_whole
 from evergrad._training.folder import open_run
 from evergrad._training.reports import rows
+from evergrad._training.transfer import taken
 from evergrad.paper import curves
+from evergrad.paper.networks import leave, told
 from evergrad.paper.record import made_with, now, starts
-
-# of a run's settings, those that tell nothing about its numbers, or are told elsewhere
-_LEFT_OUT = ("checkpoint_every", "checkpoint_seconds", "keep", "steps", "tensorboard", "on_divergence", "report")
 
 
 def export(out: Path, to: Path, *, commit: str | None) -> list[dict[str, Any]]:
-    """Of every run in `out`, finished or not, a CSV and a record in `to`/curves; what is there of a longer run is left.
+    """Of every run in `out`, finished or not, a CSV and a record in `to`/curves, and in `to`/networks what it takes to go on;
+    what is there of a longer run is left.
 
     `commit` is for runs that were started by other means than `evergrad paper run`, which writes it down.
     """
     folders = sorted(path.parent for path in (out / "runs").glob("*/settings.json"))
     refuse_unless(bool(folders), f"{out} has no runs: give the --out of `evergrad paper run`.")
-    made = [_exported(folder, out, to / "curves", commit) for folder in folders]
+    made = [_exported(folder, out, to, commit) for folder in folders]
     for path in sorted((out / "results").glob("*/*/result.json")):
         _measured(json.loads(path.read_text("utf-8")), to / "measured")
     return [record for record in made if record is not None]
@@ -30,14 +30,11 @@ def export(out: Path, to: Path, *, commit: str | None) -> list[dict[str, Any]]:
 
 def _exported(path: Path, out: Path, to: Path, commit: str | None) -> dict[str, Any] | None:
     folder = open_run(path)
-    settings = {name: value for name, value in vars(folder.settings).items() if value is not None}
-    task = settings.pop("task")
+    task, settings = folder.settings.task, told(folder.settings)
     found = rows(folder.metrics)
-    before = to / f"{path.name}.json"
+    before = to / "curves" / f"{path.name}.json"
     if not found or (before.exists() and json.loads(before.read_text("utf-8"))["steps"] > found[-1]["step"]):
         return None
-    settings = {name: value for name, value in settings.items() if name not in _LEFT_OUT}
-    settings |= {"data": Path(settings["data"]).name} if "data" in settings else {}
     noted = out / "runs" / f"{path.name}.diverged"
     record = {
         "id": path.name,
@@ -53,9 +50,12 @@ def _exported(path: Path, out: Path, to: Path, commit: str | None) -> dict[str, 
         "held_out": _held_out(path) if task == "text" else None,
     }
     curve = curves.thinned(curves.of_reports(found, task, record["steps"]))
-    curves.write(to / f"{path.name}.csv", curve, task)
+    curves.write(to / "curves" / f"{path.name}.csv", curve, task)
     write_whole(before, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    return record
+    network = taken(path)
+    if network is not None:
+        leave(network, path.name, to, record["starts"])
+    return record | {"network": network and network.step}
 
 
 def _told(commit: str | None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ summary { cursor: pointer; } summary.part { font-size: 1.15rem; font-weight: 600
 }
 @media print {
   body { max-width: none; font-size: 10pt; } details::details-content { content-visibility: visible; block-size: auto; }
-  figure, tr { break-inside: avoid; } .wide { overflow: visible; } .wide table { font-size: 6pt; } th, td { padding: .1rem .3rem; }
+  figure, tr { break-inside: avoid; } h2, summary { break-after: avoid; } .wide { overflow: visible; } .wide table { font-size: 6pt; } th, td { padding: .1rem .3rem; }
 }
 """
 
@@ -57,9 +57,14 @@ def write_page(parts: list[Part], path: Path) -> None:
     body = ["<h1>The paper, reproduced</h1>", _sentences(claims), *first, _figures(parts), _reading(), _about(parts)]
     body += ["<h2>Details</h2>"]
     body += [_section(part, pictures[part[0].name]) for part in parts]
+    write_whole(path, document("The paper, reproduced", body))
+
+
+def document(title: str, body: list[str]) -> str:
+    """A whole page, of parts that are HTML already."""
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style>'
-    title = "<title>The paper, reproduced</title>"
-    write_whole(path, f'<!doctype html><html lang="en"><head>{head}{title}</head><body>{"".join(body)}</body></html>\n')
+    head += f"<title>{escape(title)}</title>"
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
 
 
 def shown(text: str) -> str:
@@ -119,8 +124,10 @@ def _machine(machine):
 
 def _section(part: Part, pictures: list[str]) -> str:
     each, result, section = part
-    grids = "".join(_table(grid) for grid in section.grids)
-    remarks = "".join(f'<p class="small">{shown(text)}</p>' for text in [*section.remarks, *_notes(result)])
+    grids = "".join(table_of(grid) for grid in section.grids)
+    remarks = "".join(
+        f'<p class="small">{shown(text)}</p>' for text in [*section.remarks, *_starts(result), *_notes(result)]
+    )
     shrunk = "<p><em>Networks, ranks and horizons are shrunk at this budget: the labels name the paper's.</em></p>"
     shrunk = shrunk if result.budget == "quick" and each.shrinks else ""
     own = pictures[1:] if each.name == "fig1" else pictures
@@ -128,6 +135,24 @@ def _section(part: Part, pictures: list[str]) -> str:
         f'<details id="{each.name}"><summary class="part">{escape(each.title)}</summary>{shrunk}'
         f"{_claims(section.claims)}{''.join(own)}{grids}{remarks}{_settings(result)}</details>"
     )
+
+
+def _starts(result: Result) -> list[str]:
+    """What a reader should know of how runs were started: those that lost their influence on the way, and records by hand."""
+    said: dict[str, list[str]] = {}
+    for trace in result.traces():
+        for run in trace.runs:
+            for start in run.record.get("starts") or []:
+                if said_of := _said_of(start):
+                    said.setdefault(said_of, []).append(f"{trace.name}, seed {run.record['seed']}")
+    return [f"{'; '.join(runs)}: {text}." for text, runs in said.items()]
+
+
+def _said_of(start):
+    if start.get("influence") == "empty":
+        return f"continued at step {start['from']:,} with an empty influence, from an exported network"
+    told = start.get("told") or ""
+    return f"the record of what it was made with was written {told}" if told.startswith("by hand") else None
 
 
 def _notes(result):
@@ -154,10 +179,10 @@ def _claims(claims: list[Claim]) -> str:
 
 
 def _pictures(folder: Path, section: Section) -> list[str]:
-    return [_picture(folder, picture) for picture in section.pictures]
+    return [picture_of(folder, picture) for picture in section.pictures]
 
 
-def _picture(folder: Path, picture: Picture) -> str:
+def picture_of(folder: Path, picture: Picture) -> str:
     path = folder / f"{picture.name}.png"
     save(picture.figure, path)
     data = base64.b64encode(path.read_bytes()).decode()
@@ -166,7 +191,7 @@ def _picture(folder: Path, picture: Picture) -> str:
     return f'<figure><img alt="{alt}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
 
 
-def _table(grid: Grid) -> str:
+def table_of(grid: Grid) -> str:
     head = "".join(f"<th>{shown(name)}</th>" for name in grid.head)
     rows = "".join(f"<tr>{''.join(f'<td>{shown(cell)}</td>' for cell in row)}</tr>" for row in grid.rows)
     return f"<p>{shown(grid.title)}</p><div class='wide'><table><tr>{head}</tr>{rows}</table></div>"
@@ -176,7 +201,7 @@ def _settings(result: Result) -> str:
     """What was run, with what, from which commit on which processor, and how long it took."""
     head = ("line", "rate", "seed", "steps", "time", "a step", "commit", "processor", "settings")
     rows = [_run(trace, run) for trace in result.traces() for run in trace.runs]
-    grid = _table(Grid("", head, rows)) if rows else ""
+    grid = table_of(Grid("", head, rows)) if rows else ""
     document = result.document
     about = f"written {document['written']}, {document['jobs']} runs at a time"
     about += ", each on its own cores; other work on the machine was not kept away, so see `evergrad bench` for speed"
@@ -197,7 +222,7 @@ def _run(trace: Trace, run: Found) -> tuple[str, ...]:
     steps = f"{run.steps:,}" + (" (diverged)" if record.get("diverged") else "")
     pace = f"{1000 * spent / max(1, record['steps']):.3g} ms" if spent else "–"
     rate = rate_in_words(not_none(trace.rate))
-    return trace.label, rate, str(record["seed"]), steps, _clock(spent or 0), pace, *each, said
+    return trace.label, rate, str(record["seed"]), steps, _clock(spent) if spent else "–", pace, *each, said
 
 
 def _clock(seconds: float) -> str:

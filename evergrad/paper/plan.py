@@ -86,6 +86,7 @@ class Plan:
     stop: Stop = dataclasses.field(default_factory=Stop)
     say: Callable[[str], None] = print
     background: bool = False
+    exported: Path | None = None  # a folder of `evergrad paper export`: what was begun there is gone on with
 
     @property
     def quick(self) -> bool:

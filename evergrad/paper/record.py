@@ -39,10 +39,13 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def note_start(path: Path, step: int) -> None:
+EMPTY = {"influence": "empty"}  # said of a start that goes on from an exported network
+
+
+def note_start(path: Path, step: int, **more: Any) -> None:
     """One line more: from which step on, when, with what."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps({"from": step, "at": now()} | made_with()) + "\n"
+    line = json.dumps({"from": step, "at": now()} | more | made_with()) + "\n"
     with os.fdopen(open_regular(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
         file.write(line)
 

@@ -18,7 +18,7 @@ from evergrad._core.files import open_regular, write_whole
 from evergrad._core.not_none import not_none
 from evergrad._training.folder import open_run
 from evergrad.paper.plan import Plan, Run
-from evergrad.paper.record import note_start
+from evergrad.paper.record import EMPTY, note_start
 
 _LOOK = 0.5  # seconds from one look at the children to the next
 _SAY = 60.0  # seconds from line to line where there is no terminal
@@ -75,13 +75,14 @@ class _Child:
 def _start(plan, run, slot):
     path, log = plan.path(run), plan.log(run)
     log.parent.mkdir(parents=True, exist_ok=True)
+    continued = _continued(plan, run)
     resumed = path.exists()
     if resumed:
         _wait_for_another(plan, path)
         words = ["resume", str(path), "--steps", str(max(run.steps, not_none(open_run(path).settings.steps)))]
     else:
         words = [*run.arguments(), "--out", str(path)]
-    note_start(plan.starts(run), plan.reached(run))
+    note_start(plan.starts(run), plan.reached(run), **(EMPTY if continued else {}))
     with os.fdopen(open_regular(log, os.O_WRONLY | os.O_APPEND), "a") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "evergrad", *words],
@@ -93,6 +94,18 @@ def _start(plan, run, slot):
         )
     _share_out(process.pid, slot, plan)
     return _Child(run, process, resumed)
+
+
+def _continued(plan, run):
+    """Whether the run goes on from an exported network."""
+    if plan.exported is None:
+        return False
+    from evergrad.paper.networks import take_up
+
+    step = take_up(plan, run)
+    if step is not None:
+        plan.say(f"{run.id}: on from step {step:,}, as {plan.exported} has it, with an empty influence")
+    return step is not None
 
 
 def _environment(plan):

@@ -14,4 +14,5 @@ from evergrad.river.classifier import OnlineRNNClassifier as OnlineRNNClassifier
 from evergrad.river.detector import AnomalyDetector as AnomalyDetector
 from evergrad.river.forecaster import OnlineRNNForecaster as OnlineRNNForecaster
 from evergrad.river.forks import ForkedError as ForkedError
+from evergrad.river.multi import OnlineRNNMultiTargetRegressor as OnlineRNNMultiTargetRegressor
 from evergrad.river.regressor import OnlineRNNRegressor as OnlineRNNRegressor

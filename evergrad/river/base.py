@@ -15,7 +15,7 @@ from evergrad._core.checks import InputError, refuse_unless, whole_number
 from evergrad._core.not_none import not_none
 from evergrad.river import history, reporting, saving, whole
 from evergrad.river.machine import CELLS, OPTIMISERS, Settings
-from evergrad.river.pending import Sample
+from evergrad.river.pending import KEPT, Sample
 from evergrad.river.session import Session
 from evergrad.river.slots import Slots
 
@@ -30,7 +30,7 @@ class StreamLearner(abc.ABC):
     """
 
     units: int
-    cell: str
+    cell: str | None
     estimator: eg.Estimator | None
     optimiser: str
     learning_rate: float | None
@@ -39,12 +39,11 @@ class StreamLearner(abc.ABC):
     layers: int
     lanes: int
     restart: bool
-    _rate = 1e-3  # of learning, unless another is given
 
     def __init__(
         self,
-        units: int = 32,
-        cell: str = "lstm",
+        units: int = 48,
+        cell: str | None = None,
         estimator: eg.Estimator | None = None,
         optimiser: str = "adam",
         learning_rate: float | None = None,
@@ -58,13 +57,16 @@ class StreamLearner(abc.ABC):
         whole_number(units, 1, f"{name}(units={units})", "units", "the size of the hidden state")
         whole_number(layers, 1, f"{name}(layers={layers})", "layers", "the cells on top of each other")
         whole_number(lanes, 1, f"{name}(lanes={lanes})", "lanes", "the parallel streams")
-        for given, known, what in ((cell, CELLS, "cell"), (optimiser, OPTIMISERS, "optimiser")):
+        for given, known, what in (
+            ("lstm" if cell is None else cell, CELLS, "cell"),
+            (optimiser, OPTIMISERS, "optimiser"),
+        ):
             refuse_unless(given in known, f'{name}({what}="{given}"): choose one of {", ".join(known)}.')
         refuse_unless(
             estimator is None or isinstance(estimator, eg.Estimator),
-            f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for it.",
+            f"{name}(estimator={estimator!r}) needs an estimator such as eg.OK(rank=4, window=16), or None for the usual one.",
         )
-        for given, what in ((self._rate if learning_rate is None else learning_rate, "learning_rate"), (clip, "clip")):
+        for given, what in ((1.0 if learning_rate is None else learning_rate, "learning_rate"), (clip, "clip")):
             refuse_unless(
                 isinstance(given, numbers.Real) and bool(0 < given < np.inf),
                 f"{name}({what}={given}) must be a number above 0.",
@@ -77,6 +79,7 @@ class StreamLearner(abc.ABC):
         self.learning_rate, self.clip, self.seed, self.layers = learning_rate, clip, seed, layers
         self.lanes, self.restart = lanes, restart
         self._room = 0, 0  # features and classes that are to come
+        self.notes: dict[str, Any] = {}  # the user's own, kept in the file with the model: a log's offset, say
         self._peeking = False  # the next prediction is asked for to be looked at, and is no sample
         self._guard = whole.Guard()
         self._slots = Slots()
@@ -94,8 +97,17 @@ class StreamLearner(abc.ABC):
         """What else there is at the start."""
 
     @abc.abstractmethod
+    def _usual_rate(self, exact: bool) -> float:
+        """Of learning, unless another is given: with an exact gradient, and with a noisy one."""
+
+    @abc.abstractmethod
     def _classes(self) -> int:
         """Room for classes, 0 for a regression."""
+
+    @property
+    def _usual_cell(self) -> str:
+        """One with a cheap exact gradient; for an estimator of somebody's choice one that all of them can do with."""
+        return "elstm" if self.estimator is None else "lstm"
 
     @property
     def _lanes(self) -> int | None:
@@ -219,15 +231,27 @@ class StreamLearner(abc.ABC):
         slots, classes = power_of_two(max(4, len(self._slots), self._room[0])), self._classes()
         if self._session is None:
             seed = int(cast(int, np.random.SeedSequence().entropy) % 2**31) if self.seed is None else int(self.seed)
-            usual = eg.RTRL() if issubclass(CELLS[self.cell], eg.UnitCell) else eg.OK(rank=4, window=16)
+            cell = self._usual_cell if self.cell is None else self.cell
+            exact = issubclass(CELLS[cell], eg.UnitCell)
+            usual = eg.RTRL() if exact else eg.OK(rank=4, window=16)
             estimator = usual if self.estimator is None else self.estimator
-            rates = float(self._rate if self.learning_rate is None else self.learning_rate), float(self.clip)
+            rate = self._usual_rate(exact) if self.learning_rate is None else self.learning_rate
+            rates = float(rate), float(self.clip)
             sizes: dict[str, Any] = {"lanes": lanes, "slots": slots, "classes": classes, "layers": int(self.layers)}
-            settings = Settings(self.cell, int(self.units), estimator, self.optimiser, **sizes)
+            settings = Settings(cell, int(self.units), estimator, self.optimiser, **sizes)
             self._session = Session(settings, rates, seed)
         elif (slots, classes) != (self._session.settings.slots, self._session.settings.classes):
             self._session.grow(slots=slots, classes=classes)
+        if classes:
+            self._session.mark(tuple(self._slots.categories.get(history.LAST_CLASS, {}).values()))
         return slots
+
+
+def waiting_of(delay: int) -> int:
+    """How many samples wait for a target that is known `delay` samples late: none if it is known before the next one."""
+    whole_number(delay, 0, f"run(delay={delay})", "delay", "how many samples late a target is known")
+    refuse_unless(delay <= KEPT, f"run(delay={delay}): no more than {KEPT} samples can wait for their targets.")
+    return max(int(delay) - 1, 0)
 
 
 def power_of_two(number: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.not_none import not_none
 from evergrad.river import arrays, history
-from evergrad.river.base import StreamLearner, check_shapes, row_key
+from evergrad.river.base import StreamLearner, check_shapes, row_key, waiting_of
 from evergrad.river.pending import Sample
 from evergrad.river.scaler import LARGEST
 
@@ -29,6 +29,9 @@ class ChangeLearner(StreamLearner):
     def _begin(self) -> None:
         self._slots = self._slots.with_room(dict.fromkeys((history.LAST, *history.CHANGE), math.nan))
         self._known = None
+
+    def _usual_rate(self, exact: bool) -> float:
+        return 2e-3 if exact else 1e-3
 
     def _classes(self) -> int:
         return 0
@@ -85,16 +88,16 @@ class ChangeLearner(StreamLearner):
 
         return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode))
 
-    def _run(self, columns: dict[Hashable, np.ndarray], y: np.ndarray) -> np.ndarray:
+    def _run(self, columns: dict[Hashable, np.ndarray], y: np.ndarray, delay: int = 0) -> np.ndarray:
         """A whole series, [T, B]: the predictions made before learning from each target."""
-        columns = self._check_columns(columns, y)
+        columns, waiting = self._check_columns(columns, y), waiting_of(delay)
         known = self._targets_known(y.shape[1])
-        past = history.past_columns(known, y)
+        past = history.past_columns(known, history.as_known(y, waiting, np.nan))
         raws = self._encode_columns(columns, past)
         last = past[history.LAST]
         change = y - last
         there = ~np.isnan(change)
-        out = not_none(self._session).series(raws, np.where(there, change, 0), there)
+        out = not_none(self._session).series(raws, np.where(there, change, 0), there, waiting)
         self._known = history.after(known, y)
         return _prediction(last, out)
 

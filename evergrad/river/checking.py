@@ -42,6 +42,7 @@ def check_learner(learner: Any) -> None:
     if session is not None:
         need(max(len(slots), learner._room[0]) <= session.settings.slots, "it has more features than its network")
         need(learner._classes() == session.settings.classes, "it has other classes than its network")
+    need(isinstance(learner.notes, dict), "its notes are none")
     room = learner._room
     need(isinstance(room, tuple) and len(room) == 2 and all(map(_is_count, room)), "it has no room for features")
     _check_past(learner, learner._lanes)

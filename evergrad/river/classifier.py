@@ -9,7 +9,7 @@ from river import base
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.not_none import not_none
 from evergrad.river import arrays, history, whole
-from evergrad.river.base import StreamLearner, check_shapes, power_of_two, row_key
+from evergrad.river.base import StreamLearner, check_shapes, power_of_two, row_key, waiting_of
 from evergrad.river.pending import Sample
 
 Label = bool | int | float | str
@@ -30,9 +30,11 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
     units
         Size of the hidden state.
     cell
-        "lstm", "gru", "rnn" or "rhn".
+        "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
+        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky". None is "elstm", or "lstm" if an estimator
+        is given.
     estimator
-        Of the gradient, such as `eg.RTRL()`; None is `eg.OK(rank=4, window=16)`.
+        Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
     optimiser
         "adam", "sgd" or "rmsprop".
     learning_rate
@@ -48,13 +50,23 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         sample of each of B streams.
     restart
         Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
-    """
 
-    _rate = 1e-2
+    Examples
+    --------
+    >>> from evergrad.river import OnlineRNNClassifier
+    >>> model = OnlineRNNClassifier(units=4, seed=0)
+    >>> for now in range(20):
+    ...     model.learn_one({"reading": now % 2}, "high" if now % 2 else "low")
+    >>> sorted(model.predict_proba_one({"reading": 0}))
+    ['high', 'low']
+    """
 
     def _begin(self) -> None:
         self._labels: list[Label] = []  # their places are the ids of the classes
         self._last: np.ndarray | None = None  # [B] the id of the last class known, −1 for none
+
+    def _usual_rate(self, exact: bool) -> float:
+        return 1e-2
 
     def _classes(self) -> int:
         return power_of_two(max(2, len(self._labels), self._room[1]))
@@ -115,20 +127,21 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         best = shares.idxmax(axis="columns") if len(shares.columns) else shares.iloc[:, :0].sum(axis="columns")[:0]
         return best if hasattr(X, "columns") else best.to_numpy()
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "OnlineRNNClassifier":
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, delay: int = 0) -> "OnlineRNNClassifier":
         """Learns a whole series, [T, d] (or [T, lanes, d]), in one compiled loop, as if sample by sample.
 
         `classes` may name labels that are to come.
         """
-        self._run(X, y, [] if classes is None else classes)
+        self._run(X, y, [] if classes is None else classes, delay)
         return self
 
-    def run(self, X: Any, y: Any) -> np.ndarray:
+    def run(self, X: Any, y: Any, delay: int = 0) -> np.ndarray:
         """`partial_fit`, and the labels that were predicted before learning from each: progressive validation.
 
-        As `predict_one` says, None before the first label is known.
+        As `predict_one` says, None before the first label is known. With a `delay` of k a label is known k samples later, just
+        before that one is predicted (so 0 and 1 are the same); the last ones are learned at the end.
         """
-        shares = self._run(X, y)
+        shares = self._run(X, y, delay=delay)
         if not self._labels:
             return np.full(np.shape(y), None)
         labels, unknown = self.classes_[shares.argmax(-1)], ~shares.any(-1)
@@ -162,7 +175,7 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         return np.array(self._labels)
 
     @whole.changes
-    def _run(self, X, y, to_come=()):
+    def _run(self, X, y, to_come=(), delay=0):
         y = arrays.labels(y)
         labels = [self._check_label(v, missing=True) for v in y.ravel().tolist()]
         to_come = [self._check_label(v) for v in to_come]
@@ -171,10 +184,13 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         columns = self._check_series(arrays.series_columns(X, self._lanes), shape)
         self._ids(to_come)
         known, ids = len(self._labels), self._ids(labels).reshape(shape)
-        names, self._last = history.last_class_columns(self._last_known(shape[1]), ids)
+        waiting, last = waiting_of(delay), self._last_known(shape[1])
+        then_known = history.as_known(ids, waiting, -1)
+        names, _ = history.last_class_columns(last, then_known)
+        _, self._last = history.last_class_columns(last, ids)
         raws = self._encode_columns(columns, {history.LAST_CLASS: names})
-        out = not_none(self._session).series(raws, np.maximum(ids, 0), ids >= 0)
-        return self._shares(out, history.classes_before(known, ids))
+        out = not_none(self._session).series(raws, np.maximum(ids, 0), ids >= 0, waiting)
+        return self._shares(out, history.classes_before(known, then_known))
 
     def _learn(self, sample: Sample, ids: np.ndarray) -> None:
         there = ids >= 0

@@ -20,6 +20,15 @@ class AnomalyDetector(base.SupervisedAnomalyDetector):
     ----------
     regressor
         That predicts the target; None is `OnlineRNNRegressor()`.
+
+    Examples
+    --------
+    >>> from evergrad.river import AnomalyDetector, OnlineRNNRegressor
+    >>> detector = AnomalyDetector(OnlineRNNRegressor(units=4, seed=0))
+    >>> for now in range(20):
+    ...     detector.learn_one({"reading": now % 4}, (now + 1) % 4)
+    >>> 0 <= detector.score_one({"reading": 0}, 100.0) <= 1
+    True
     """
 
     def __init__(self, regressor: OnlineRNNRegressor | None = None):

@@ -8,7 +8,12 @@ _forked_from: int | None = None  # the process that had JAX running, if this one
 
 
 class ForkedError(RuntimeError):
-    """A stream learner was used in a process that was forked after JAX had begun."""
+    """A stream learner was used in a process that was forked after JAX had begun.
+
+    Examples:
+        >>> issubclass(evergrad.river.ForkedError, RuntimeError)
+        True
+    """
 
 
 def check() -> None:

@@ -33,6 +33,11 @@ def past_columns(known: np.ndarray, y: np.ndarray) -> dict[Hashable, np.ndarray]
     return {LAST: newest[..., -1], **{name: changes[..., -1 - i] for i, name in enumerate(CHANGE)}}
 
 
+def as_known(y: np.ndarray, waiting: int, missing: float) -> np.ndarray:
+    """Targets [T, B] at the steps after which they are known, so many as `waiting` says after their own."""
+    return np.concatenate([np.full_like(y[:waiting], missing), y[: len(y) - waiting]])
+
+
 def past_row(known: np.ndarray, steps: int = 1) -> dict[Hashable, np.ndarray]:
     """The same while no target comes."""
     return past_columns(known, np.full((steps, len(known)), np.nan))

@@ -18,7 +18,7 @@ from evergrad._cells.base import output_of, outputs_of
 from evergrad._core import driver
 from evergrad._core.linearize import flat_step, unflatten
 from evergrad._core.sources import Data, Sequence
-from evergrad.river import forks, label, number, scaler
+from evergrad.river import compiled, forks, label, late, number, scaler
 
 CELLS = {name: entry.load() for name, entry in registry.CELLS.items()}
 SMALL = 1024  # entries
@@ -78,6 +78,8 @@ class Machine:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.head: Any = label if settings.classes else number
+        self.teach = jax.vmap(self.head.teach, (0, 0, 0, 0, None))
+        self.judged = jax.vmap(self.head.judged, (0, 0, 0, 0, 0, None))
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
         self.is_key = [jnp.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
@@ -87,6 +89,8 @@ class Machine:
         self.learn = jax.jit(self._learn, static_argnames="full")
         self.again = jax.jit(self._again)
         self.series = jax.jit(self._series)
+        self.late_series = jax.jit(self._late_series)
+        self.mark = jax.jit(self._mark)
 
     def start(self, key: Array) -> list[Array]:
         # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
@@ -136,24 +140,21 @@ class Machine:
         """Of samples raw [B, d]: z, the hidden state after them, what every expert says, and the prediction."""
         inside = self.inside(leaves)
         z = scaler.standardise(inside.scaler, raw)
-        cell, readout = inside.state.model.cell, inside.state.model.readout
-        hidden = jax.vmap(flat_step, (None, 0, 0))(cell, inside.state.hidden if hidden is None else hidden, z)
-        seen = jax.vmap(lambda h, z: output_of(cell, unflatten(cell, h), z))(hidden, z)
-        out = jax.vmap(lambda h: readout.predict(readout(h)))(seen)
+        hidden, out = _step(inside.state.model, inside.state.hidden if hidden is None else hidden, z)
         told = jax.vmap(self.head.tell)(jax.vmap(self.head.say)(inside.head.part, z), out)
         return z, hidden, told, jax.vmap(self.head.conclude)(inside.head.judge, told)
 
-    def _learn(self, leaves, rates, z, raw, told, target, weight, late, *, full):
+    def _learn(self, leaves, rates, z, raw, told, target, weight, waiting, *, full):
         """The state after learning from samples that were looked at as z. A target is a change, or a class.
 
         `full` says whether the window is: known to the caller, it need not be a condition, past which all is copied.
         """
         inside = self.inside(leaves)
-        wanted, part, unit = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(inside.head.part, z, target, weight, late)
-        judge = jax.vmap(self.head.judged)(inside.head.judge, told, target, weight, unit)
+        wanted, part, unit = self.teach(inside.head.part, z, target, weight, waiting)
+        judge = self.judged(inside.head.judge, told, target, weight, unit, waiting)
         if self.settings.estimator.past.stride == 1:
             data = Data(z, wanted, jnp.zeros(weight.shape, bool), weight)
-            update = self._learner(inside.state.model, rates)._update
+            update = self._learner(inside.state.model, rates)._recipe.update
             state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
         else:
             state, _ = self._drive(inside.state, rates, 1, z[None], wanted[None], weight[None])
@@ -162,9 +163,14 @@ class Machine:
     def _again(self, leaves, z, target, weight):
         """The state after the linear part has learned once more from samples that were learned from: time stands still."""
         inside = self.inside(leaves)
-        late = jnp.zeros((), z.dtype)
-        _, part, _ = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(inside.head.part, z, target, weight, late)
+        none = jnp.zeros((), z.dtype)
+        _, part, _ = self.teach(inside.head.part, z, target, weight, none)
         return self.leaves(Inside(inside.scaler, type(cast(Any, inside.head))(part, inside.head.judge), inside.state))
+
+    def _mark(self, leaves, given):
+        """The state with the features [d] that were given told from those made here: 1 and 0. Only a label's head asks."""
+        inside = self.inside(leaves)
+        return self.leaves(Inside(inside.scaler, label.mark(cast(Any, inside.head), given), inside.state))
 
     def _series(self, leaves, rates, steps, raws, targets, weights):
         """Looking and learning, `steps` times: the state after it, and the prediction made before learning, at each.
@@ -172,20 +178,20 @@ class Machine:
         The arrays may be longer; what is past the last step must be NaN in raws and 0 in weights.
         """
         inside = self.inside(leaves)
-        late = jnp.zeros((), raws.dtype)
+        none = jnp.zeros((), raws.dtype)  # wait
 
         def teach(front, sample):
             (scale, part), (raw, target, weight) = front, sample
             z = scaler.standardise(scale, raw)
             said = jax.vmap(self.head.say)(part, z)
-            wanted, part, unit = jax.vmap(self.head.teach, (0, 0, 0, 0, None))(part, z, target, weight, late)
+            wanted, part, unit = self.teach(part, z, target, weight, none)
             return (scaler.update(scale, raw), part), (z, wanted, said, unit)
 
         def judge(judge, sample):
             said, out, target, weight, unit = sample
             told = jax.vmap(self.head.tell)(said, out)
             concluded = jax.vmap(self.head.conclude)(judge, told)
-            return jax.vmap(self.head.judged)(judge, told, target, weight, unit), concluded
+            return self.judged(judge, told, target, weight, unit, none), concluded
 
         front = inside.scaler, inside.head.part
         (scale, part), (z, wanted, said, unit) = jax.lax.scan(teach, front, (raws, targets, weights))
@@ -193,19 +199,55 @@ class Machine:
         judged, out = jax.lax.scan(judge, inside.head.judge, (said, out, targets, weights, unit))
         return self.leaves(Inside(scale, type(cast(Any, inside.head))(part, judged), state)), out
 
+    def _late_series(self, leaves, rates, steps, waiting, raws, targets, weights):
+        """`_series` where as many samples as `waiting` says wait for their targets."""
+        inside, room = self.inside(leaves), len(raws)
+        data = (
+            targets,
+            weights,
+            jnp.clip(steps - 1 - jnp.arange(room, dtype=steps.dtype), 0, waiting).astype(raws.dtype),
+        )
+
+        def look(front, t):
+            z = scaler.standardise(front[0], raws[t])
+            return z, jax.vmap(self.head.say)(front[1], z)
+
+        def teach(front, s, said):
+            (scale, part), (target, weight, left) = front, (a[s] for a in data)
+            wanted, part, unit = self.teach(part, said[0], target, weight, left)
+            return (scaler.update(scale, raws[s]), part), (wanted, unit)
+
+        front = inside.scaler, inside.head.part
+        (scale, part), (z, said), (wanted, unit) = late.ahead(look, teach, front, waiting, room)
+        state, out = self._drive_late(inside.state, rates, steps, waiting, Data(z, wanted, weights < 0, weights))
+        told = jax.vmap(jax.vmap(self.head.tell))(said, out)
+
+        def conclude(judge, t):
+            return jax.vmap(self.head.conclude)(judge, told[t])
+
+        def judge(judge, s, _):
+            return self.judged(judge, told[s], targets[s], weights[s], unit[s], data[2][s]), ()
+
+        judged, concluded, _ = late.ahead(conclude, judge, inside.head.judge, waiting, room)
+        return self.leaves(Inside(scale, type(cast(Any, inside.head))(part, judged), state)), concluded
+
     def _drive(self, state, rates, steps, xs, ys, weights):
         source = Sequence(Data(xs, ys, jnp.zeros(weights.shape, bool), weights))
-        state, _, out, _ = driver.drive(
-            self.settings.estimator,
-            state,
-            source,
-            jnp.zeros((), jnp.int32),
-            len(xs),
-            limit=steps,
-            keep=lambda out: out.predictions,
-            consume=self._learner(state.model, rates)._update,
-        )
+        start = jnp.zeros((), jnp.int32)
+        state, _, out, _ = self._driven(state, rates, steps, source, start, len(xs), lambda out: out.predictions)
         return state, out
+
+    def _drive_late(self, state, rates, steps, waiting, data):
+        source = late.Looking(data, waiting, _step)
+        outs = jnp.zeros((*data.y.shape[:2], len(state.model.readout.bias)), data.x.dtype)
+        first = source.first(state.model, state.hidden, outs)
+        state, (_, _, outs), _, _ = self._driven(state, rates, steps, source, first, len(outs), lambda out: ())
+        return state, outs
+
+    def _driven(self, state, rates, steps, source, position, room, keep):
+        update = self._learner(state.model, rates)._recipe.update
+        estimator = self.settings.estimator
+        return driver.drive(estimator, state, source, position, room, limit=steps, keep=keep, consume=update)
 
     def _learner(self, model, rates):
         """With rates (learning rate, clip) that may be traced: another one compiles nothing."""
@@ -226,6 +268,14 @@ class Machine:
         place = old.slots if new.slots > old.slots else old.classes
         fresh = larger.pack(larger.start(jax.random.key(seed)))
         return [_embed(a, b, place) for a, b in zip(arrays, fresh, strict=True)]
+
+
+def _step(model, hidden, z):
+    """The hidden state [B, m] after z [B, d], and what comes out."""
+    cell, readout = model.cell, model.readout
+    hidden = jax.vmap(flat_step, (None, 0, 0))(cell, hidden, z)
+    seen = jax.vmap(lambda h, z: output_of(cell, unflatten(cell, h), z))(hidden, z)
+    return hidden, jax.vmap(lambda h: readout.predict(readout(h)))(seen)
 
 
 class Clipped(NamedTuple):
@@ -261,6 +311,7 @@ def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
 def machine(settings: Settings) -> Machine:
     """Learners with equal settings, clones for instance, share what was compiled."""
     forks.check()
+    compiled.keep()
     with _MAKING:  # or else two threads would make two of one
         return _machine(settings)
 

@@ -58,7 +58,7 @@ def teach(
     return target[None], part, unit
 
 
-def judged(judge: Judge, told: Float[Array, " e"], change: Array, weight: Array, unit: Array) -> Judge:
+def judged(judge: Judge, told: Float[Array, " e"], change: Array, weight: Array, unit: Array, late: Array) -> Judge:
     said = conclude(judge, told)
     count = judge.count + 1
     rate = jnp.maximum(1 / count, 1 - MEMORY)
@@ -66,7 +66,7 @@ def judged(judge: Judge, told: Float[Array, " e"], change: Array, weight: Array,
     low, high = (said[1 + bands.LEVELS.index(level)] for level in (0.05, 0.95))
     within = jnp.asarray((low <= change) & (change <= high), change.dtype)
     new = Judge(
-        experts.learn(judge.mixture, told, change, unit),
+        experts.learn(judge.mixture, told, change, unit, late),
         bands.learn(judge.bands, change - said[0]),
         judge.errors + rate * (misses - judge.errors),
         judge.covered + rate * (within - judge.covered),

@@ -25,13 +25,15 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
     units
         Size of the hidden state.
     cell
-        "lstm", "gru", "rnn" or "rhn".
+        "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
+        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky". None is "elstm", or "lstm" if an estimator
+        is given.
     estimator
-        Of the gradient, such as `eg.RTRL()`; None is `eg.OK(rank=4, window=16)`.
+        Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
     optimiser
         "adam", "sgd" or "rmsprop".
     learning_rate
-        Of the optimiser. Everything is standardised, so that the default serves most streams. None is 1e-3.
+        Of the optimiser. Everything is standardised, so that the default serves most streams. None is 2e-3 with an exact gradient, else 1e-3.
     clip
         Largest norm of the recurrent gradient.
     seed
@@ -46,9 +48,15 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
 
     Examples
     --------
-    >>> from river import datasets, evaluate, metrics
-    >>> model = OnlineRNNRegressor(seed=0)
-    >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())  # doctest: +SKIP
+    >>> from evergrad.river import OnlineRNNRegressor
+    >>> model = OnlineRNNRegressor(units=4, seed=0)
+    >>> for now in range(20):
+    ...     x, y = {"reading": now % 4}, (now + 1) % 4
+    ...     predicted = model.predict_one(x)
+    ...     model.learn_one(x, y)
+    >>> low, high = model.predict_interval_one({"reading": 0}, coverage=0.8)
+    >>> low <= high
+    True
     """
 
     @whole.changes
@@ -100,17 +108,21 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         columns = arrays.row_columns(X)
         return arrays.like(X, self._predict_rows(columns, len(X)))
 
-    def partial_fit(self, X: Any, y: Any) -> "OnlineRNNRegressor":
+    def partial_fit(self, X: Any, y: Any, delay: int = 0) -> "OnlineRNNRegressor":
         """Learns a whole series, [T, d] (or [T, lanes, d]), in one compiled loop, as if sample by sample."""
-        self.run(X, y)
+        self.run(X, y, delay)
         return self
 
     @whole.changes
-    def run(self, X: Any, y: Any) -> np.ndarray:
-        """`partial_fit`, and the predictions made before learning from each target: progressive validation."""
+    def run(self, X: Any, y: Any, delay: int = 0) -> np.ndarray:
+        """`partial_fit`, and the predictions made before learning from each target: progressive validation.
+
+        Row i of y is row i's target. With a `delay` of k it is known k samples later, just before that one is predicted (so 0
+        and 1 are the same); the last ones are learned at the end.
+        """
         y = check_numbers(y)
         columns = arrays.series_columns(X, self._lanes)
-        return self._run(columns, y.reshape(len(y), y[:1].size)).reshape(y.shape)
+        return self._run(columns, y.reshape(len(y), y[:1].size), delay).reshape(y.shape)
 
     @whole.reads
     def predict(self, X: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ from evergrad._registry import ESTIMATORS, name_of
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
-VERSION = 2  # 1 had no experts, no intervals and no rings of newest values
+VERSION = 3  # 1 had no experts, no intervals and no rings of newest values; 2 had other experts
 _CHECKSUM = "sha256"
 _KEYS = {"format", "version", "content", _CHECKSUM}
 
@@ -47,6 +47,21 @@ def load(cls: type, path: str | Path) -> Any:
     refuse_unless(kind == cls.__name__, f"{path} holds an {_named(kind)}, not an {cls.__name__}: load it with that.")
     with _or_damaged(path):
         return _learner(cls, _object(state, tensors))
+
+
+def load_any(path: str | Path) -> Any:
+    """The same for a file of any of our classes."""
+    from evergrad import river
+
+    path = Path(path)
+    metadata, _ = _read(path)
+    _check_metadata(river.OnlineRNNRegressor, path, metadata)
+    with _or_damaged(path):
+        kind = json.loads(metadata["content"])["class"]
+    known = [getattr(river, name) for name in ("OnlineRNNRegressor", "OnlineRNNClassifier", "OnlineRNNForecaster")]
+    found = [each for each in known if each.__name__ == kind]
+    refuse_unless(bool(found), f"{path} holds an {_named(kind)}, which cannot be served or loaded by its name.")
+    return load(found[0], path)
 
 
 @contextlib.contextmanager

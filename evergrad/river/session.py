@@ -36,6 +36,7 @@ class Session:
         self._forget()
 
     def _forget(self):
+        self.own: tuple[int, ...] = ()  # places of features made here that the machine knows of
         self.found = False  # the target that came last found the sample that it is for
         self.taught: tuple[Sample, np.ndarray, np.ndarray] | None = (
             None  # the sample that was learned last, if it had been predicted
@@ -104,6 +105,8 @@ class Session:
         _, hidden, _, _ = self.machine.look(self.leaves, None, raw)
         z, _, told, _ = self.machine.look(self.leaves, hidden, raw)
         late = np.zeros((), s.dtype)
+        if s.classes:
+            self.machine.mark(self.leaves, np.ones(s.slots, s.dtype))
         folds = any(map(s.estimator.past.full_after, range(2 * s.estimator.past.period)))
         for full in (False, True) if folds else (False,):
             seen = z, raw, told, self._numbers(nothing), nothing, late
@@ -123,6 +126,13 @@ class Session:
         self.leaves = self.machine.again(self.leaves, *seen)
         return True
 
+    def mark(self, own: tuple[int, ...]) -> None:
+        """At which places the features made here are."""
+        if own != self.own:
+            given = np.ones(self.settings.slots, self.settings.dtype)
+            given[list(own)] = 0
+            self.leaves, self.own = self.machine.mark(self.leaves, given), own
+
     def learn(self, sample: Sample, target: np.ndarray, weight: np.ndarray) -> None:
         self._step(sample, target, weight)
         self.taught = (sample, target, weight) if self.found else None
@@ -130,8 +140,11 @@ class Session:
         if not self.pending:
             self.hidden = None
 
-    def series(self, raws: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """T steps, [T, B, …], in one compiled loop: the predictions made before learning from each."""
+    def series(self, raws: np.ndarray, targets: np.ndarray, weights: np.ndarray, waiting: int = 0) -> np.ndarray:
+        """T steps, [T, B, …], in one compiled loop: the predictions made before learning from each.
+
+        So many as `waiting` says wait for their targets on the way.
+        """
         while self.pending:
             self._pass(self.pending.oldest())
         self.hidden = self.asked = self.pending.twin = self.taught = None
@@ -145,7 +158,12 @@ class Session:
                 (weights.astype(self.settings.dtype), 0),
             )
         )
-        self.leaves, out = self.machine.series(self.leaves, self.rates, np.int32(steps), raws, targets, weights)
+        given = raws, targets, weights
+        if waiting:
+            sizes = np.int32(steps), np.int32(waiting)
+            self.leaves, out = self.machine.late_series(self.leaves, self.rates, *sizes, *given)
+        else:
+            self.leaves, out = self.machine.series(self.leaves, self.rates, np.int32(steps), *given)
         self.taken += steps
         return self._finite(np.asarray(out)[:steps])
 

@@ -82,6 +82,7 @@ def test_fits_are_of_what_was_measured(monkeypatch):
     assert (memory.expected, memory.fitted, memory.passed) == (1, pytest.approx(2), False)
 
 
+@pytest.mark.optimised
 def test_memory_is_what_one_stream_more_costs_the_compiled_program():
     found = growth.bytes_a_stream(TINY, eg.UORO())
     weights = 4 * (3 + 6 + 1) * 4 * 6  # bytes of one v: a number for each entry of W
@@ -93,6 +94,16 @@ def test_the_median_round_counts_and_cases_take_turns():
     case = lambda name: lambda: turns.append(name) or seconds[name][turns.count(name) - 1]  # noqa: E731
     assert timing.medians({name: case(name) for name in seconds}, rounds=3) == {"a": 2.0, "b": 5.0}
     assert "".join(turns) == "ababab"
+
+
+def test_exact_gradients_of_unit_local_cells_have_a_goal(monkeypatch):
+    monkeypatch.setattr(goals, "training", lambda setting, estimator, steps: setting.learner(estimator))
+    monkeypatch.setattr(
+        goals, "milliseconds", lambda cases, _: {name: 3.2 if "RTRL" in name else 2.0 for name in cases}
+    )
+    rows = [*goals._unit_local(goals.QUICK, lambda _: None)]
+    assert [row.what.split()[0] for row in rows] == ["LRU", "RTU", "MinGRU"]
+    assert {(row.number, row.measured, row.bound, row.passed) for row in rows} == {("10", 1.6, 1.5, False)}
 
 
 def test_patience_is_three_rounds_at_least_and_more_for_short_ones():
@@ -124,6 +135,13 @@ def test_the_table_of_peers_is_made_of_what_was_measured(ours, verdict):
     assert f"{peers.THEIRS}: 30" in text
 
 
+def test_pytorch_is_beaten_by_ratios():
+    ms = {"PyTorch LSTM": 0.5, "evergrad LSTM": 0.6, "evergrad RHN": 0.7}
+    rows = list(peers.against_pytorch(settings.COPY, ms))
+    assert [round(row.measured, 6) for row in rows] == [1.2, 1.4, 1.166667]
+    assert [row.passed for row in rows] == [True, False, False]
+
+
 CHILD = """
     import json, sys
     import numpy as np
@@ -143,25 +161,29 @@ def fake_python(tmp_path, loss):
     return python
 
 
+def turns(python):
+    return peers.turns(peers.Peer("a peer", "--peer", "braintrace_run.py", python), TINY, peers.uoro_given(TINY, 8))
+
+
 def test_a_peer_gets_our_network_and_takes_turns_from_another_process(tmp_path):
     model, (xs, ys) = TINY.learner(eg.UORO()).model, TINY.data(8)
     loss = float(model.losses(xs[:1], ys[:1]).mean())
-    with peers.braintrace(fake_python(tmp_path, loss), TINY, 8) as case:
+    with turns(fake_python(tmp_path, loss)) as case:
         assert [case(), case()] == [0.008, 0.008]
 
 
 def test_a_peer_with_another_network_is_refused(tmp_path):
     with (
         pytest.raises(eg.InputError, match="is not ours"),
-        peers.braintrace(fake_python(tmp_path, 0.5), TINY, 8),
+        turns(fake_python(tmp_path, 0.5)),
     ):
         pass
 
 
 def test_a_peer_that_is_not_there_or_dies_is_explained(tmp_path):
-    with pytest.raises(eg.InputError, match="make bench-peers"), peers.braintrace(tmp_path / "python", TINY, 8):
+    with pytest.raises(eg.InputError, match="make bench-peers"), turns(tmp_path / "python"):
         pass
-    with pytest.raises(eg.InputError, match="has ended"), peers.braintrace(fake_python(tmp_path, "1 / 0"), TINY, 8):
+    with pytest.raises(eg.InputError, match="has ended"), turns(fake_python(tmp_path, "1 / 0")):
         pass
 
 

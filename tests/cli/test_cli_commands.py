@@ -1,4 +1,4 @@
-"""Every command, as a real process; every example in a help text, as it stands."""
+"""Every command; every example in a help text, as it stands. Real processes are in the files beside this one."""
 
 import json
 import re
@@ -98,8 +98,9 @@ def test_a_run_leaves_what_was_promised(text_run):
     assert document["settings"]["reset_probability"] == 0.01  # said nowhere
     found = reports(run)
     assert [row["step"] for row in found] == [100, 200, 300, 400]
-    assert all(row["valid_bpc"] > 0 and row["loss"] > 0 for row in found)
-    assert [found[i]["valid_bpc"] == found[i + 1]["valid_bpc"] for i in range(3)] == [True, False, False]
+    assert all(row["loss"] > 0 for row in found)
+    assert ["valid_bpc" in row for row in found] == [True, False, True, True]
+    assert all(row.get("valid_bpc", 1) > 0 for row in found)
     assert (run / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert [*(run / "tensorboard").glob("events.*")]
     assert "step 400/400" in output

@@ -11,6 +11,7 @@ from tests.training_helpers import (
     assert_same_result,
     change_settings,
     evergrad,
+    process,
     reports,
     succeed,
     write_series,
@@ -108,11 +109,11 @@ OBEY_PERMISSIONS = "import ctypes; ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)"
 def test_a_read_only_folder_is_refused(tmp_path, run):
     place = tmp_path / "locked"
     place.mkdir(mode=0o555)
-    done = evergrad("train", *COPY_OK, *STEPS, "--out", place / "run", after=OBEY_PERMISSIONS)
+    done = process("train", *COPY_OK, *STEPS, "--out", place / "run", after=OBEY_PERMISSIONS)
     refused(done, f"{place / 'run'} cannot be made (Permission denied)", "choose an --out")
     (run / "lock").chmod(0o444)
     run.chmod(0o555)
-    refused(evergrad("resume", run, after=OBEY_PERMISSIONS), "lock cannot be written (Permission denied)")
+    refused(process("resume", run, after=OBEY_PERMISSIONS), "lock cannot be written (Permission denied)")
 
 
 # no file may grow beyond so many bytes: for a process that is what a full disk is like
@@ -121,7 +122,7 @@ NO_ROOM = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 200
 
 def test_a_full_disk_says_so_and_leaves_the_last_good_checkpoint(run, finished):
     # a checkpoint needs a file larger than this; the reports do not
-    done = evergrad("resume", run, "--steps", 800, after=NO_ROOM)
+    done = process("resume", run, "--steps", 800, after=NO_ROOM)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "could not be written" in done.stderr
     assert "File too large" in done.stderr

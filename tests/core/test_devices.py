@@ -1,8 +1,5 @@
 """Several devices do what one does: lanes or influence spread over them, and what that moves."""
 
-import subprocess
-import sys
-
 import equinox as eqx
 import jax
 import numpy as np
@@ -12,24 +9,15 @@ import pytest
 import evergrad as eg
 from evergrad._core.placing import mesh_of
 from evergrad._core.sources import Source
-from tests.training_helpers import ROOT, environment
+from tests.device_scenes import arrays_of
 
 FIVE = ("ok", "ktp", "uoro", "rtrl", "tbptt")
 
 
-def run(folder, *cases, single=False):
-    """The arrays of every case, from a process with four devices."""
-    file = folder / "arrays.npz"
-    settings = environment() | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} | ({"SINGLE": "1"} if single else {})
-    line = [sys.executable, "-m", "tests.devices_script", file, *cases]
-    done = subprocess.run(line, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    results = {case: {} for case in cases}
-    with np.load(file) as arrays:
-        for name in arrays.files:
-            case, _, what = name.partition("|")
-            results[case][what] = arrays[name]
-    return results
+def run(*cases, single=False):
+    """The arrays of every case, with dtypes promoted as Optax's Adam needs it."""
+    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(not single):
+        return {case: arrays_of(case) for case in cases}
 
 
 def assert_close(many, one, tolerance=1e-10):
@@ -44,8 +32,8 @@ def assert_close(many, one, tolerance=1e-10):
 
 
 @pytest.fixture(scope="module")
-def lanes(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("lanes"), *(f"lanes/{name}/{n}" for name in FIVE for n in (1, 4)))
+def lanes():
+    return run(*(f"lanes/{name}/{n}" for name in FIVE for n in (1, 4)))
 
 
 @pytest.mark.parametrize("name", FIVE)
@@ -57,15 +45,15 @@ def test_lanes_over_four_devices_learn_what_one_device_learns(lanes, name):
 
 
 @pytest.mark.slow
-def test_so_they_do_over_two_devices_and_in_single_precision(tmp_path):
-    results = run(tmp_path, *(f"lanes/{name}/{n}" for name in (*FIVE, "ok0", "rtrl4") for n in (1, 2, 4)), single=True)
+def test_so_they_do_over_two_devices_and_in_single_precision():
+    results = run(*(f"lanes/{name}/{n}" for name in (*FIVE, "ok0", "rtrl4") for n in (1, 2, 4)), single=True)
     for case, arrays in results.items():
         assert_close(arrays, results[case[:-1] + "1"], tolerance=2e-3)
 
 
 @pytest.fixture(scope="module")
-def split(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("split"), *(f"influence/{case}/{n}" for case in SPLIT for n in (1, 4)))
+def split():
+    return run(*(f"influence/{case}/{n}" for case in SPLIT for n in (1, 4)))
 
 
 SPLIT = ("ok/RHN", "ok/stack", "rtrl4/GRU", "rtrl4/stack")
@@ -77,8 +65,8 @@ def test_a_split_influence_is_exact(split, case):
 
 
 @pytest.fixture(scope="module")
-def tasks(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("tasks"), *(f"task/{name}/{n}" for name in ("copy", "cue") for n in (1, 4)))
+def tasks():
+    return run(*(f"task/{name}/{n}" for name in ("copy", "cue") for n in (1, 4)))
 
 
 def test_a_task_makes_the_same_streams_on_many_devices(tasks):
@@ -89,18 +77,18 @@ def test_a_task_makes_the_same_streams_on_many_devices(tasks):
 
 
 @pytest.mark.slow
-def test_so_do_other_tasks_and_cells(tmp_path):
+def test_so_do_other_tasks_and_cells():
     cases = ("task/text", "task/series", "influence/rtrl/LSTM", "influence/ok0/GRU", "influence/rtrl/RHN")
-    results = run(tmp_path, *(f"{case}/{n}" for case in cases for n in (1, 4)))
+    results = run(*(f"{case}/{n}" for case in cases for n in (1, 4)))
     for case in cases:
         assert_close(results[f"{case}/4"], results[f"{case}/1"])
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
+def programs():
     cases = ("program/ok/4/lanes", "program/ok/4/influence", "program/rtrl/4/influence")
     large = ("program/ok8/4/influence/64", "program/rtrl/4/influence/64")
-    return run(tmp_path_factory.mktemp("programs"), *cases, *large, "refused/4/lanes", "refused/4/influence")
+    return run(*cases, *large, "refused/4/lanes", "refused/4/influence")
 
 
 PARAMETERS = (50 + 16 + 1) * 32 + 17 * 50  # of an RHN with 16 units on 50 symbols

@@ -222,13 +222,13 @@ def test_a_cpu_is_made_into_as_many_devices_as_are_asked_for(undisturbed, tmp_pa
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        (2, 'jax.config.update("jax_num_cpu_devices", 2) must come before the first thing that JAX does'),
+        (5, 'jax.config.update("jax_num_cpu_devices", 5) must come before the first thing that JAX does'),
         (100_000, "--devices 100000: 100000 of each process, which cannot be more than 256"),
     ],
 )
 def test_devices_that_cannot_be_are_refused(devices, message):
-    """In this process, where JAX has started with one."""
-    assert len(jax.devices()) == 1
+    """In this process, where JAX has started with four."""
+    assert len(jax.devices()) == 4
     machines, _ = take_machines({"devices": devices})
     with pytest.raises(InputError, match=re.escape(message)):
         make_mesh(machines, muster(machines))

@@ -18,7 +18,7 @@ def summed(model, estimator, xs, ys, resets, **kwargs):
 
 
 def by_backpropagation(model, xs, ys, resets, **kwargs):
-    return eqx.filter_grad(lambda model: model.losses(xs, ys, resets, **kwargs).mean(1).sum())(model)
+    return eqx.filter_jit(eqx.filter_grad(lambda model: model.losses(xs, ys, resets, **kwargs).mean(1).sum()))(model)
 
 
 WINDOWS = [(0, "linear"), (0, "softmax"), (1, "softmax"), (5, "softmax"), (STEPS + 1, "softmax")]

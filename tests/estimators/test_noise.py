@@ -44,6 +44,7 @@ def squared_errors():
     return {name: error(estimator) for name, estimator in ESTIMATORS.items()}
 
 
+@pytest.mark.optimised
 def test_ok_is_quieter_than_kf_and_a_window_quieter_still(capsys):
     errors = squared_errors()
     with capsys.disabled():

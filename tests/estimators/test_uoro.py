@@ -16,13 +16,6 @@ from tests.helpers import crossed, flat, make_cell
 KRONECKER = ["rnn", "rhn", "lstm", "gru", "leaky"]
 
 
-class OneScale(RankOne):
-    """As in the paper: w = 1."""
-
-    def scales(self, cell, memory):
-        return jnp.ones(initial_state(cell).size, memory.alive.dtype)
-
-
 def memory_of(cell, seed=0):
     """Of a step from some state in the middle of nowhere."""
     state = 0.7 * jax.random.normal(jax.random.key(seed), initial_state(cell).shape)
@@ -65,8 +58,8 @@ def test_the_mean_over_all_signs_is_exact(name):
 
 def test_a_row_that_is_dropped_though_it_is_not_zero_is_noticed():
     class Dropping(RankOne):
-        def scales(self, cell, memory):
-            return super().scales(cell, memory).at[0].set(0.0)
+        def weights(self, cell, memory):
+            return RankOne().weights(cell, memory).at[0].set(0.0)
 
     cell = make_cell("rhn", units=2, scale=1.5)
     memory = memory_of(cell)
@@ -82,7 +75,7 @@ def test_the_second_moment_of_a_step_is_never_larger(name):
     for seed in range(6):
         memory = memory_of(cell, seed)
         pair = some_pair(cell, memory, seed)
-        new, old = (float((outcomes(i, pair, cell, memory) ** 2).sum(1).mean()) for i in (RankOne(), OneScale()))
+        new, old = (float((outcomes(i, pair, cell, memory) ** 2).sum(1).mean()) for i in (RankOne(), RankOne("one")))
         ratios.append(new / old)
     assert max(ratios) <= 1 + 1e-12
     assert min(ratios) < 0.999
@@ -96,7 +89,7 @@ def test_saturated_units_inject_nothing():
     pair = RankOne().init(cell)
     truth = exact(pair, cell, memory)
     new, old = (
-        float(((outcomes(i, pair, cell, memory) - truth[None]) ** 2).sum(1).mean()) for i in (RankOne(), OneScale())
+        float(((outcomes(i, pair, cell, memory) - truth[None]) ** 2).sum(1).mean()) for i in (RankOne(), RankOne("one"))
     )
     assert float(immediate_norms(cell, memory)[2:].max()) < 1e-12
     assert new < 0.7 * old

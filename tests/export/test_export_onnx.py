@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 
 import evergrad as eg
+from evergrad._tasks.series import Series, scale_after
 from evergrad.export import export_onnx, import_onnx
 
 INPUTS, UNITS, OUTPUTS, STEPS, STREAMS = 3, 5, 2, 7, 4
@@ -47,6 +48,23 @@ def session(path):
 
 def zeros(run):
     return {i.name: np.zeros((1, STREAMS, UNITS), np.float32) for i in run.get_inputs() if i.name != "x"}
+
+
+def test_a_series_goes_in_and_forecasts_come_out_in_its_units(tmp_path):
+    """As the series itself scores: the error of what comes out is the one that was reported."""
+    rng = np.random.default_rng(0)
+    rows = np.cumsum(rng.normal(size=(40, 3)), axis=0) * [1.0, 100.0, 0.0] + [1e6, -5.0, 7.0]
+    series = Series(rows, [1, 0], ahead=2)
+    model = make("lstm", "linear")
+    scale = scale_after(rows, [1, 0], batch=1, ahead=2, steps=40)
+    run = session(export_onnx(model, tmp_path / "model.onnx", scale=scale))
+    states = {name: np.zeros((1, 1, UNITS), np.float32) for name in ("h", "c")}
+    y = run.run(None, {"x": rows[-1][None, None], **states})[0][0, 0]
+    said = expected(model, np.asarray(series.inputs[-1][None]))[0][0, 0]
+    unit = [np.sqrt(np.mean((rows[2:, i] - rows[:-2, i]) ** 2)) for i in (1, 0)]
+    np.testing.assert_allclose(y, rows[-1, [1, 0]] + np.array(unit) * said, rtol=1e-9, atol=1e-3)
+    again = import_onnx(tmp_path / "model.onnx")
+    np.testing.assert_allclose(np.asarray(again.cell.weight), np.asarray(model.cell.weight), atol=1e-6)
 
 
 def test_onnxruntime_agrees(model, xs, tmp_path):

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import evergrad as eg
 from evergrad.export import export_onnx, export_safetensors, import_safetensors, read_model
+from evergrad.export.layout import to_layout
 
 CELLS = {"rnn": (eg.RNN, 1), "lstm": (eg.LSTM, 4), "gru": (eg.GRU, 3)}
 
@@ -193,3 +194,60 @@ def test_half_precision_is_read(tmp_path):
     content = {"weight_ih_l0": np.ones((5, 1)), "weight_hh_l0": np.zeros((5, 5)), "readout.weight": np.ones((1, 5))}
     save_file({name: a.astype(np.float16) for name, a in content.items()}, tmp_path / "m.safetensors")
     assert np.asarray(import_safetensors(tmp_path / "m.safetensors").cell.weight)[0].tolist() == [1.0] * 5
+
+
+def whole_model(head, tail, layers=1, cell=eg.LSTM, more=()):
+    """A state dict as PyTorch names it, and the model that it is of."""
+    first, *keys = jax.random.split(jax.random.key(0), layers + 1)
+    stack = [cell(3 if i == 0 else 5, 5, key=key) for i, key in enumerate(keys)]
+    model = eg.Model(stack[0] if layers == 1 else eg.Stack(*stack), eg.Linear(5, 2, key=first))
+    tensors = {f"{head}{name}": a for name, a in to_layout(model.cell).items()}
+    tensors |= {f"{tail}weight": np.asarray(model.readout.weight).T, f"{tail}bias": np.asarray(model.readout.bias)}
+    tensors |= {name: np.ones((2, 2)) for name in more}
+    return model, {name: np.ascontiguousarray(a, np.float32) for name, a in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "layers", "cell"),
+    [
+        ("lstm.", "fc.", 1, eg.LSTM),
+        ("rnn.", "readout.", 1, eg.GRU),
+        ("model.encoder.rnn.", "model.head.0.", 1, eg.RNN),
+        ("module.lstm.", "module.fc.", 3, eg.LSTM),
+        ("", "decoder.", 2, eg.GRU),
+    ],
+)
+def test_a_whole_model_under_names_of_its_own(head, tail, layers, cell, tmp_path):
+    model, tensors = whole_model(head, tail, layers, cell)
+    save_file(tensors, tmp_path / "m.safetensors")
+    back = import_safetensors(tmp_path / "m.safetensors")
+    for a, b in zip(jax.tree.leaves(back), jax.tree.leaves(model), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_a_cell_module_without_a_number(tmp_path):
+    model, tensors = whole_model("cell.", "fc.")
+    save_file({name.replace("_l0", ""): a for name, a in tensors.items()}, tmp_path / "m.safetensors")
+    back = import_safetensors(tmp_path / "m.safetensors")
+    np.testing.assert_allclose(back.cell.weight, model.cell.weight, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        (["embedding.weight"], r"has embedding.weight, fc.bias, fc.weight beside its recurrent module"),
+        (["norm.bias"], "has norm.bias beside its recurrent module"),
+        (["gru.weight_ih_l0"], r"has 2 recurrent modules \(gru\., lstm\.\)"),
+    ],
+)
+def test_what_would_be_left_out_is_named(more, match, tmp_path):
+    _, tensors = whole_model("lstm.", "fc.", more=more)
+    save_file(tensors, tmp_path / "m.safetensors")
+    with pytest.raises(eg.InputError, match=match):
+        import_safetensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("ending", ["pt", "pth"])
+def test_a_pickle_gets_the_line_that_turns_it_into_safetensors(ending, tmp_path):
+    with pytest.raises(eg.InputError, match=r"save_file\(torch.load\(.*weights_only=True\), .*m.safetensors'\)"):
+        read_model(tmp_path / f"m.{ending}")

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 import evergrad as eg
+from evergrad._core.planner import Rates
+from evergrad._training.reports import rows
 from evergrad.extend import Data
-from evergrad.lab.lags import Reach
 from evergrad.lab.noise import measure
+from evergrad.lab.reached import Cost, Reach, in_words, read
+from tests.cli.test_cli_runs import refused
 from tests.helpers import make_data, make_model
 from tests.training_helpers import succeed
 
 KEY = jax.random.key(0)
+RATES = Rates(products=1e10, thin=1e9, touched=1e9, operation=1e-6)
 
 
 class Delay(eg.Cell):
@@ -70,6 +74,55 @@ def test_the_words_follow_the_figures():
     assert "without a horizon" in str(long)
 
 
+def test_the_sentence_says_what_a_horizon_would_cost():
+    found = Reach(
+        np.linspace(0.1, 1, 40), np.zeros(40), 8, 100, np.arange(1, 41), Cost(10, "OK(rank=8, window=16)", 3200)
+    )
+    assert str(found).endswith(
+        "TBPTT(horizon=64, stride=1) would do, at a fifth of the multiply-adds of OK(rank=8, window=16)."
+    )
+    assert [in_words(ratio) for ratio in (0.5, 0.34, 0.126, 0.7, 1.0, 2.34)] == [
+        "half",
+        "a third of",
+        "1/8 of",
+        "0.7 of",
+        "about as many as",
+        "2.3 times",
+    ]
+    model = make_model("lstm")
+    xs, ys, resets = make_data(16)
+    assert eg.lab.reach(model, xs, ys, resets, key=KEY).cost is not None
+
+
+@pytest.mark.parametrize("lag", [4, 8])
+def test_probes_find_a_known_lag(lag):
+    """All of the gradient is `lag` steps old: nothing of it within lag / 2 steps, all within lag."""
+    readout = eg.Linear(12, 1, key=KEY)
+    weight = jnp.zeros((12, 1)).at[lag - 1].set(1.0)
+    readout = eqx.tree_at(lambda r: (r.weight, r.bias), readout, (weight, jnp.zeros(1)))
+    model = eg.Model(Delay(inputs=1, units=12, scale=jnp.ones(1)), readout)
+    xs = np.random.default_rng(0).normal(size=(128, 2, 1))
+    found = eg.lab.reach(model, xs, np.zeros((128, 2, 1)), key=KEY, probes=4)
+    assert found.at.tolist() == [1, 2, 4, 8, 16, 32]
+    np.testing.assert_allclose(found.shares, found.at >= lag, atol=1e-9)
+    assert found.horizon() == lag
+
+
+def test_probes_find_what_tbptt_has():
+    """Σ over the basis directions instead of random ones: the shares of TBPTT's own gradients at the same steps."""
+    model = make_model("rhn", scale=2.5)
+    xs, ys, resets = make_data(32)
+    found = eg.lab.reach(model, xs, ys, resets, key=KEY, probes=3_000)
+    grad = lambda e: np.asarray(eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight)  # noqa: E731
+    exact = grad(eg.RTRL())
+    for i, lag in enumerate(found.at):
+        at = [t for t in range(16, 32) if t % lag == lag - 1]
+        missing = ((grad(eg.TBPTT(horizon=int(lag), stride=1)) - exact)[at] ** 2).sum()
+        share = 1 - missing / (exact[at] ** 2).sum()
+        assert abs(found.shares[i] - share) < 5 * found.error[i] + 1e-9
+        assert found.error[i] < 0.1
+
+
 def test_probes_agree_with_exact_rtrl():
     """At 2,000 directions within a tenth, and within four of their own standard errors."""
     model = make_model("rhn", scale=2.0)
@@ -93,7 +146,7 @@ def test_all_basis_directions_give_the_gradient(monkeypatch):
     xs, ys, resets = make_data(6)
     exact = np.asarray(eg.gradients(model, eg.RTRL(), xs, ys, resets, key=KEY)[1].cell.weight)
     size = model.cell.weight.size
-    module = __import__("evergrad.lab.probes", fromlist=["direction"])
+    module = __import__("evergrad._core.probes", fromlist=["direction"])
     unit = lambda cell, i: eqx.tree_at(  # noqa: E731
         lambda c: c.weight, eg.parameters(cell), jnp.zeros(size).at[i].set(1.0).reshape(cell.weight.shape)
     )
@@ -129,3 +182,44 @@ def test_on_the_command_line(tmp_path):
     assert (out / "reach.png").stat().st_size > 5_000
     said = succeed("lab", "probe", run, "--estimator", "snap1", "--estimator", "rtrl", "--steps", "20", "--probes", "8")
     assert "rtrl: cosine 1.000 ± 0.000" in said
+
+
+def test_a_plan_takes_what_is_known_of_the_reach(tmp_path):
+    run, out = tmp_path / "run", tmp_path / "reach"
+    sizes = ["--units", "6", "--batch", "2", "--length", "4", "--jitter", "1", "--steps", "20", "--report", "20"]
+    succeed("train", "copy", *sizes, "--estimator", "tbptt", "--out", run)
+    succeed("lab", "reach", run, "--steps", "60", "--probes", "8", "--out", out)
+    found = read(out / "reach.json")
+    assert found.at.tolist() == [1, 2, 4, 8]
+    said = succeed("plan", "--units", "64", "--reach", out / "reach.json")
+    assert (
+        f"Recommended: TBPTT(horizon={found.advised}, stride=1): a horizon of {found.advised} steps was found" in said
+    )
+    (out / "reach.json").write_text('{"shares": [1, 2]}')
+    assert "is no reach.json" in refused("plan", "--reach", out / "reach.json")
+
+
+def test_a_plan_without_a_known_end_recommends_no_horizon():
+    cell = eg.LSTM(4, 32, key=KEY)
+    usual = eg.plan(cell, batch=4, rates=RATES)
+    assert eg.plan(cell, batch=4, rates=RATES, reach=None).recommended == usual.recommended
+    near = eg.plan(cell, batch=4, rates=RATES, reach=4)
+    assert near.recommended.estimator == eg.TBPTT(horizon=4, stride=1)
+    far = eg.plan(cell, batch=4, rates=RATES, reach=100_000)
+    assert far.recommended.estimator == usual.recommended.estimator
+    assert "times as long" in far.why
+    with pytest.raises(eg.InputError, match="reach"):
+        eg.plan(cell, batch=4, rates=RATES, reach=0)
+
+
+def test_a_run_is_looked_at_under_way(tmp_path):
+    """Also where a run is cut: the lines are the same, each step once."""
+    sizes = ["--units", "4", "--batch", "2", "--report", "20", "--reach-every", "15", "--estimator", "tbptt"]
+    said = succeed("train", "copy", *sizes, "--steps", "60", "--out", tmp_path / "whole")
+    assert "of this gradient" in said
+    succeed("train", "copy", *sizes, "--steps", "40", "--out", tmp_path / "cut")
+    succeed("resume", tmp_path / "cut", "--steps", "60")
+    whole, cut = (rows(tmp_path / name / "reach.jsonl") for name in ("whole", "cut"))
+    assert [row["step"] for row in whole] == [15, 30, 45, 60]
+    assert whole == cut
+    assert (tmp_path / "whole" / "metrics.jsonl").read_bytes() == (tmp_path / "cut" / "metrics.jsonl").read_bytes()

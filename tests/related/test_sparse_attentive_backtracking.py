@@ -4,6 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import pytest
 import sparse_attentive_backtracking as sab
 
 STEPS, SYMBOLS = 6, 4
@@ -97,3 +99,29 @@ def test_the_copy_task_asks_for_what_it_showed():
     assert jnp.all(xs[sab.STRING + sab.GAP - 1] == sab.ASK)
     assert float(weights.sum()) == 3 * sab.STRING
     assert jnp.all((weights == 1) == (ys > 0))
+
+
+@pytest.mark.parametrize("stride", [1, sab.CUT])
+def test_walking_to_the_answers_is_tbptt_of_all_steps(stride, monkeypatch):
+    """Two sequences, against the library's own run over all their steps. The planted error: a step too few is seen."""
+    monkeypatch.setattr(sab, "STREAMS", 2)
+    model = sab.network(jax.random.key(0), units=4, hidden=3, cut=sab.STEPS)
+    weight = stride / sab.STRING if stride > 1 else 1.0
+    seen = sab.CUT if stride > 1 else sab.CUT + sab.STRING - 1
+    data = jax.vmap(lambda key: sab.copy_task(key, 2))(jax.random.split(jax.random.key(1), 2))
+
+    def learner():
+        return sab.eg.Learner(model, sab.eg.TBPTT(horizon=sab.CUT, stride=stride), optax.sgd(0.5))
+
+    def walked(seen):
+        many = sab.one_by_one(learner(), seen, weight)
+        return many(learner().init(batch=2, key=jax.random.key(2)), data).model
+
+    xs, ys, weights = (a.reshape(-1, 2) for a in data)
+    resets = jnp.broadcast_to((jnp.arange(len(xs)) % sab.STEPS == 0)[:, None], xs.shape)
+    state = learner().init(batch=2, key=jax.random.key(2))
+    whole = learner().run(state, xs, ys, resets, weights=weights * weight)[0].model
+    assert far(*map(sab.eg.parameters, (walked(seen), whole))) < 1e-12
+    assert far(*map(sab.eg.parameters, (model, whole))) > 1e-4  # there is something to be right about
+    if stride == 1:
+        assert far(*map(sab.eg.parameters, (walked(seen - 2), whole))) > 1e-9

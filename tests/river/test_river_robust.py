@@ -84,7 +84,7 @@ def mixed(told, y):
 
     def step(mixture, sample):
         told, y = sample
-        return experts.learn(mixture, told, y, jnp.ones(())), experts.combine(mixture, told)
+        return experts.learn(mixture, told, y, jnp.ones(()), jnp.zeros(())), experts.combine(mixture, told)
 
     mixture, said = jax.lax.scan(step, experts.start(), (jnp.asarray(told), jnp.asarray(y)))
     return np.asarray(said), experts.shares(mixture)

@@ -82,6 +82,7 @@ def test_running_mean_of_bits():
     assert float(heard.bits) == pytest.approx(0.999 + 0.003)
 
 
+@pytest.mark.optimised
 def test_ok_learns_to_copy_five_bits_within_20_000_steps():
     """RHN 64, 16 streams, OK(8, window 8), float32: half a minute."""
     keys = jax.random.split(jax.random.key(0), 4)

@@ -115,7 +115,7 @@ DAMAGE = {
     "bit flipped": (flip, ""),
     "foreign": (change_notes(product="other"), "not written by evergrad"),
     "foreign folder": (wipe, ""),
-    "newer": (change_notes(format=6), "format 6 and this evergrad reads up to 5: install a newer version"),
+    "newer": (change_notes(format=7), "format 7 and this evergrad reads up to 6: install a newer version"),
     "another step": (change_notes(step=20), "it is the checkpoint of step 20"),
     "damaged notes": (change_notes(checksums=[]), "its notes are damaged"),
     "no notes": (lambda folder: shutil.rmtree(folder / "notes"), ""),
@@ -207,7 +207,7 @@ def test_format_1_with_its_other_checksums_is_still_read(tmp_path):
     path = folder / "10" / "notes" / "metadata"
     notes = json.loads(path.read_text())
     del notes["checksum"]
-    arrays = {name: np.asarray(array) for name, array in checkpoint._named(tree(1)).items()}
+    arrays = {name: np.asarray(array) for name, array in checkpoint.by_name(tree(1)).items()}
     notes |= {"format": 1, "checksums": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()}}
     path.write_text(json.dumps(notes))
     found, complaints = load(folder)
@@ -246,3 +246,23 @@ def test_what_waited_beside_the_track_in_format_4_is_found_in_it(tmp_path, monke
         if like is with_stride:
             assert int(found["state"]["track"]["waiting"]["phase"]) == -2
             np.testing.assert_array_equal(found["state"]["track"]["waiting"]["readout"]["bias"], jnp.arange(3.0))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_the_slots_of_format_5_are_taken_in_one_round(tmp_path, monkeypatch, count):
+    """Before format 6 a horizon of 3 had 5 slots, the oldest step first."""
+    steps = jnp.arange(5.0)[:, None]
+    then = {"state": {"track": {"memories": {"alive": steps}, "deltas": steps + 10, "count": jnp.asarray(count)}}}
+    monkeypatch.setattr(checkpoint, "FORMAT", 5)
+    checkpoints = Checkpoints(tmp_path / "c")
+    checkpoints.save(1, then, {})
+    checkpoints.close()
+    monkeypatch.undo()
+    empty = jnp.zeros((3, 1))
+    like = {"state": {"track": {"memories": {"alive": empty}, "deltas": empty, "count": jnp.asarray(0)}}}
+    found, _ = Checkpoints(tmp_path / "c", read_only=True).load(like, complain=pytest.fail)
+    track, remembered = found["state"]["track"], min(count, 3)
+    slots = [(int(track["count"]) - 1 - i) % 3 for i in range(remembered)]
+    newest_first = [count - 1 - i for i in range(remembered)]
+    assert [float(track["memories"]["alive"][slot, 0]) for slot in slots] == newest_first
+    assert [float(track["deltas"][slot, 0]) - 10 for slot in slots] == newest_first

@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 
 import evergrad as eg
+from evergrad._registry import CELLS, ESTIMATORS
 from evergrad._training.build import make_job
 from evergrad._training.resolve import resolve
-from evergrad._training.settings import Settings, fields
+from evergrad._training.settings import Settings, fields, text
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
 
@@ -63,13 +64,16 @@ def test_what_was_left_to_the_estimator_is_spelt_out():
     assert (settings.horizon, settings.stride, settings.window) == (7, 7, None)
 
 
-@pytest.mark.parametrize("estimator", ["rtrl", "tbptt", "uoro", "kf", "ok", "ktp"])
-@pytest.mark.parametrize("cell", ["rnn", "rhn", "lstm", "gru"])
+CELL_FOR = {"rflo": "leaky", "kernl": "rnn"}  # estimators that are for some cells only
+PAIRS = [(CELL_FOR.get(estimator, "gru"), estimator) for estimator in ESTIMATORS] + [(cell, "rtrl") for cell in CELLS]
+
+
+@pytest.mark.parametrize(("cell", "estimator"), PAIRS)
 def test_every_name_makes_something(cell, estimator):
-    rank = {"rank": 2} if estimator in ("ok", "ktp") else {}
-    job = make_job(resolve("copy", {"units": 4, "cell": cell, "estimator": estimator, **rank}))
-    assert type(job.learner.model.cell).__name__ == cell.upper()
-    assert type(job.learner.estimator).__name__ == estimator.upper()
+    sizes = {"ok": {"rank": 2}, "ktp": {"rank": 2}, "snap": {"order": 1}}.get(estimator, {})
+    job = make_job(resolve("copy", {"units": 4, "cell": cell, "estimator": estimator, **sizes}))
+    assert type(job.learner.model.cell) is CELLS[cell].load()
+    assert type(job.learner.estimator) is ESTIMATORS[estimator].load()
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd", "momentum", "rmsprop"])
@@ -81,6 +85,6 @@ def test_every_optimiser_makes_a_state(optimiser):
 def test_every_option_has_help_and_a_kind():
     for field in dataclasses.fields(Settings):
         if field.name != "task":
-            assert field.metadata["help"].endswith(".")
+            assert all(text(field, task).endswith(".") for task in field.metadata["tasks"])
             assert field.metadata["kind"] in (int, float, str, bool)
     assert {"length", "threshold", "jitter"} <= {*fields("copy")}

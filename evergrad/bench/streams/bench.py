@@ -47,10 +47,10 @@ def run_at_once(stream: Stream, seed: int) -> Result:
     """A whole series handed over, timed on a second series of its length, when all is compiled."""
     names = sorted({name for x in stream.features for name in x}, key=repr)
     X, y = np.array([[x[name] for name in names] for x in stream.features]), np.array(stream.targets)
-    ours(stream, seed).run(X, y)
+    ours(stream, seed).run(X, y, delay=stream.delay)
     model = ours(stream, seed)
     start = time.perf_counter()
-    predictions = model.run(X, y).tolist()
+    predictions = model.run(X, y, delay=stream.delay).tolist()
     each = (time.perf_counter() - start) / len(y)
     return _result(stream, f"{OURS}, whole series", seed, predictions, [each] * len(y), validate.size(model))
 
@@ -62,7 +62,7 @@ def compare(stream: Stream, seeds: int):
     for name, make in seeded(stream).items():
         for seed in range(seeds):
             yield run(stream, name, seed, make(seed))
-    if not stream.delay and len({frozenset(x) for x in stream.features}) == 1:
+    if len({frozenset(x) for x in stream.features}) == 1:
         for seed in range(seeds):
             yield run_at_once(stream, seed)
 

@@ -3,15 +3,19 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from river import linear_model, preprocessing, time_series
+from river import forest, linear_model, multiclass, preprocessing, time_series, tree
 
 import evergrad as eg
 from evergrad.bench.streams.sets import Stream
 from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor
 
 WINDOW = 16
-OURS = "evergrad OK"
-TRUNCATED = "evergrad TBPTT, same window"
+OURS = "evergrad"
+NOISY = "evergrad LSTM, OK(4, window 16)"
+TRUNCATED = "evergrad LSTM, TBPTT, same window"
+
+
+FOREST = "river adaptive random forest"
 
 
 class Persistence:
@@ -53,7 +57,9 @@ def seeded(stream: Stream) -> dict[str, Callable[[int], Any]]:
     """Models that draw random numbers."""
     return {
         OURS: lambda seed: ours(stream, seed),
-        TRUNCATED: lambda seed: ours(stream, seed, eg.TBPTT(horizon=WINDOW, stride=1)),
+        NOISY: lambda seed: ours(stream, seed, cell="lstm", units=32),
+        TRUNCATED: lambda seed: ours(stream, seed, eg.TBPTT(horizon=WINDOW, stride=1), cell="lstm", units=32),
+        FOREST: lambda seed: forest.ARFClassifier(seed=seed) if stream.classes else forest.ARFRegressor(seed=seed),
     }
 
 
@@ -63,12 +69,17 @@ def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
     if stream.classes:
         return {
             "persistence": lambda: Persistence(stream.targets[0]),
-            "river linear": lambda: scaler() | linear_model.LogisticRegression(),
+            "river linear": lambda: scaler() | _logistic(stream),
+            "river Hoeffding tree": tree.HoeffdingAdaptiveTreeClassifier,
         }
     alone = {"units": 1, "learning_rate": 1e-12}  # the network's part stays at nothing
     found = {
         "persistence": lambda: Persistence(0.0),
         "river linear": lambda: target_scaler(regressor=cast(Any, scaler() | linear_model.LinearRegression())),
+        "river Bayesian linear": lambda: target_scaler(
+            regressor=cast(Any, scaler() | linear_model.BayesianLinearRegression())
+        ),
+        "river Hoeffding tree": tree.HoeffdingAdaptiveTreeRegressor,
         "evergrad, linear part alone": lambda: ours(stream, 0, eg.TBPTT(horizon=1, stride=1), **alone),
     }
     own = stream.own
@@ -84,3 +95,9 @@ def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
         found["river SNARIMAX(8, 1, 0)"] = lambda: Forecast(arima(), own, horizon)
         found["river Holt-Winters"] = lambda: Forecast(time_series.HoltWinters(0.9, 0.1), own, horizon)
     return found
+
+
+def _logistic(stream):
+    """One class against the rest where there are more than two."""
+    model = linear_model.LogisticRegression()
+    return model if len({*stream.targets}) == 2 else multiclass.OneVsRestClassifier(model)

@@ -74,6 +74,45 @@ def exchange(data: Path) -> Stream:
     return _ahead("exchange", rows[:4001], "country 0", 1)
 
 
+def market(data: Path, own: str) -> Stream:
+    """Price or demand of New South Wales, half an hour ahead."""
+    rows = [{k: float(v) for k, v in row.items() if k != "class"} for row in _rows(data / "elec2" / "elec.csv")]
+    return _ahead(own.removeprefix("nsw"), rows[:4001], own, 1)
+
+
+def price(data: Path) -> Stream:
+    return market(data, "nswprice")
+
+
+def demand(data: Path) -> Stream:
+    return market(data, "nswdemand")
+
+
+def phishing() -> Stream:
+    from river import datasets
+
+    return _labelled("Phishing", datasets.Phishing())
+
+
+def bananas() -> Stream:
+    from river import datasets
+
+    return _labelled("Bananas", datasets.Bananas())
+
+
+def segments() -> Stream:
+    from river import datasets
+
+    return _labelled("ImageSegments", datasets.ImageSegments())
+
+
+def sea() -> Stream:
+    """Two of three features decide by their sum; nothing of it has to do with time."""
+    from river.datasets import synth
+
+    return _labelled("SEA", synth.SEA(variant=0, seed=1).take(5000))
+
+
 def elec2(data: Path) -> Stream:
     rows = [{k: float(v) for k, v in row.items()} for row in _rows(data / "elec2" / "elec.csv")][:20000]
     targets = [int(row.pop("class")) for row in rows]
@@ -84,11 +123,17 @@ BUNDLED: dict[str, Callable[[], Stream]] = {
     "WaterFlow": water_flow,
     "AirlinePassengers": airline,
     "TrumpApproval": trump,
+    "Phishing": phishing,
+    "Bananas": bananas,
+    "ImageSegments": segments,
+    "SEA": sea,
 }
 SHARED: dict[str, Callable[[Path], Stream]] = {
     "respiratory": respiratory,
     "ETTh1": transformer,
     "exchange": exchange,
+    "price": price,
+    "demand": demand,
     "Elec2": elec2,
 }
 
@@ -105,6 +150,11 @@ def streams(data: Path | None, only: list[str]) -> Iterator[Stream]:
     for name in only or makers:
         refuse_unless(name in makers, f"{name} is not bundled with river: say where it is with --data.")
         yield makers[name]()
+
+
+def _labelled(name, rows):
+    rows = list(rows)
+    return Stream(name, [x for x, _ in rows], [y for _, y in rows], 0, True, None)
 
 
 def _ahead(name, rows, own, steps):

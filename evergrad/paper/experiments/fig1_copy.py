@@ -71,7 +71,7 @@ def _claims(result, theirs):
             for label, n in PUBLISHED.items()
         ),
         against(OURS_16, EXACT, "noise does not harm learning", as_good=2.0),
-        against(OURS_16, ROLLING, NEW),
+        against(OURS_16, ROLLING, NEW, "so it does beside rolling TBPTT-50, which updates at every step too"),
         against(OURS_16, KF_16, NEW),
         better(
             own_rate(result, OURS_16), own_rate(result, OK_16), names=(OURS_16, OK_16), said=NEW, as_good=1.0, **how

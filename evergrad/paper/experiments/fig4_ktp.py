@@ -54,7 +54,7 @@ def _claims(result, theirs):
         against(APPROX, KF, "almost as good", almost, as_good=1.5, smallest=5),
         *(
             better(best[label], theirs, names=(label, "released KTP-16"), said=others, plain=plain, **how)
-            for label, plain in ((TBPTT_50, "KTP learns shorter strings than TBPTT"), (TBPTT_25, ""))
+            for label, plain in ((TBPTT_50, "TBPTT learns longer strings than KTP"), (TBPTT_25, ""))
         ),
         *(against(label, KTP, others) for label in (KF, TBPTT_25, TBPTT_50)),
         against_released(own_rate(result, KTP), theirs, name=KTP, **how),

@@ -25,7 +25,7 @@ class Bias(Experiment):
         figure = learning_curves(traces, Look("steps (each one symbol of 16 or 256 streams)"))
         how = {"unit": LENGTH, "budget": FIGURES[self.name].steps, "figure": "Figure A.8"}
         u16, b16, u1, b1 = (result.best(label) for label in (U16, B16, U1, B1))
-        almost, far = "16-B-OK learns almost as well as 16-OK", "1-B-OK learns far worse than 1-OK"
+        almost, far = "16-B-OK learns almost as well as 16-OK", "1-OK learns far better than 1-B-OK"
         claims = [
             better(
                 b16, u16, names=(B16, U16), said="almost as good", plain=almost, as_good=2.0, smallest=SMALLEST, **how

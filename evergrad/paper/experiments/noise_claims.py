@@ -13,7 +13,7 @@ SMALL = 0.1  # a difference of cosines below it is a small one
 _TASKS = {"copy": "copy", "text": "Penn Treebank"}
 YOUNG_IN_WORDS = (
     f"The paper's networks had learned copy strings of {STRINGS}, or read {STEPS:,} characters a stream. One rule for all of these "
-    f"figures: a network with less than {GROWN:.0%} of that is young, and what the paper says of trained networks is then open."
+    f"figures: a network with less than {GROWN:.0%} of that is young, and what is said of trained networks, by the paper or by us, is then open."
 )
 
 
@@ -82,7 +82,7 @@ def _above(found, panel, two, said, by, plain, *, one=None):
         return Claim(what, said, "not trained yet", OPEN, panel.figure, 0.0, plain)
     rows, share = found[panel.key]["estimators"], age(panel, found[panel.key])
     first, second = (round(rows[name]["cosine"], 4) for name in (one, two))
-    young = said != NEW and share < GROWN
+    young = share < GROWN
     made = verdict(first - second, least=by, share=0.0 if young else 1.0)
     ours = f"{first:.4f} against {second:.4f}, {_network(panel, found)}" + (": young" if young else "")
     return Claim(what, said, ours, made, panel.figure, share, plain)

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.paper.claims import NEW, Claim, fact
+from evergrad.paper.claims import NEW, Claim, verdict
 from evergrad.paper.experiment import Experiment, Grid, Picture, Section
+from evergrad.paper.experiments.lines import FIGURES
 from evergrad.paper.experiments.noise import SMALLEST, lines_of, run_of
 
 
@@ -34,6 +35,7 @@ EXTENTS = {
     "full": dataclasses.replace(_DESK, steps=1000, repetitions=20, signs=_WINDOWS),
 }
 SUBJECTS = {"ptb": "trained on PTB", "copy": "trained on copy"}
+_TRAINED = {"ptb": FIGURES["fig2"].steps, "copy": FIGURES["fig1"].steps}  # by the paper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,25 +139,25 @@ _FLOOR = 1e-14  # below this is rounding
 
 
 def _figure(found, budget):
-    from evergrad._training.plots import line_style, marker, plt
+    from evergrad._training.plots import line_style, marker, subplots
 
-    figure, axes = plt.subplots(figsize=(8, 7), layout="constrained")
+    figure, axes = subplots(figsize=(8, 7))
     for i, family in enumerate(families(budget)):
         here = [found["points"][text] for text in family.members]
         xs, ys = [p["multiply_adds"] for p in here], [max(p["error"], _FLOOR) for p in here]
         style = line_style(i) | ({"markerfacecolor": "none", "markersize": 9} if family.hollow else {"markersize": 5})
         style |= {} if family.joined else {"linestyle": "none"}
         axes.loglog(xs, ys, label=family.name, marker=marker(i), linewidth=1.2, **style)
-        at = -1 if family.joined else 0  # the end of a line, where lines are apart
-        below = (4, -10 if family.hollow else 4)
-        axes.annotate(
-            family.name, (xs[at], ys[at]), below, textcoords="offset points", fontsize=7, color=style["color"]
-        )
-    axes.set_xlim(right=4 * max(p["multiply_adds"] for p in found["points"].values()))
+        at = max((j for j, y in enumerate(ys) if y > _FLOOR), default=-1)  # the end of a line, where lines are apart
+        at = at if family.joined else 0
+        left = family.joined and ys[-1] == _FLOOR  # where the right side is crowded
+        how = {"ha": "right" if left else "left", "textcoords": "offset points", "fontsize": 7, "color": style["color"]}
+        how["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+        axes.annotate(family.name, (xs[at], ys[at]), (-6 if left else 4, -10 if family.hollow else 4), **how)
+    axes.set_xlim(right=10 * max(p["multiply_adds"] for p in found["points"].values()))
     axes.axvline(found["exact"], color="0.4", linewidth=1, label="exact RTRL, window n (no error)")
     axes.set_xlabel("multiply-adds a step and stream, beyond the forward pass")
     axes.set_ylabel("squared error of the gradient / its squared norm")
-    axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
@@ -183,7 +185,8 @@ def _front(which, found):
 
 
 def _claims(which, found):
-    points = found["points"]
+    """Of a trained network, so judged like all else that is said of one: not below a tenth of the paper's training."""
+    points, share = found["points"], found["step"] / _TRAINED[which]
     claims = []
     pairs = [("ok:rank=8,window=16", "ok:rank=8,window=0,mix=signs", "quieter than the paper's 8-OK")]
     pairs += [("ok:rank=8,window=16", "kf:copies=8", "quieter than 8-KF-RTRL-AVG")]
@@ -196,11 +199,16 @@ def _claims(which, found):
                 if "paper" in what
                 else ""
             )
-            claims.append(Claim(f"{SUBJECTS[which]}: {one} is {what}", NEW, ours, fact(first < second), plain=plain))
-    return [*claims, *_copies(which, points), *_uoro(which, points), _sampling(which, points)]
+            made = _judged(first < second, share)
+            claims.append(Claim(f"{SUBJECTS[which]}: {one} is {what}", NEW, ours, made, share=share, plain=plain))
+    return [*claims, *_copies(which, points, share), *_uoro(which, points, share), _sampling(which, points, share)]
 
 
-def _copies(which, points):
+def _judged(good, share):
+    return verdict(1.0 if good else -1.0, share=share)
+
+
+def _copies(which, points, share):
     """Averaging c copies of KF-RTRL divides its noise by c: the power fitted through all of them."""
     found = {int(text.rpartition("=")[2]): p["error"] for text, p in points.items() if text.startswith("kf:copies=")}
     if len(found) < 3:
@@ -208,20 +216,20 @@ def _copies(which, points):
     power = float(np.polyfit(np.log(list(found)), np.log(list(found.values())), 1)[0])
     ours = f"copies^{power:.2f} ({found[min(found)]:.3g} with {min(found)}, {found[max(found)]:.3g} with {max(found)})"
     what = f"{SUBJECTS[which]}: KF-RTRL-AVG's squared error falls as 1/copies (to 0.1 in the power)"
-    return [Claim(what, "by a factor of r", ours, fact(abs(power + 1) <= 0.1), "Section 3.6")]
+    return [Claim(what, "by a factor of r", ours, _judged(abs(power + 1) <= 0.1, share), "Section 3.6", share)]
 
 
-def _uoro(which, points):
+def _uoro(which, points, share):
     one, two = "kf:copies=1", "uoro:window=0"
     if one not in points or two not in points:
         return []
     kf, uoro = points[one]["error"], points[two]["error"]
     ours = f"squared error {kf:.3g} against {uoro:.3g} of the gradient's"
     what = f"{SUBJECTS[which]}: KF-RTRL is quieter than UORO, by a factor of 10 or more"
-    return [Claim(what, "significantly less noise", ours, fact(uoro >= 10 * kf), "Section 3.6")]
+    return [Claim(what, "significantly less noise", ours, _judged(uoro >= 10 * kf, share), "Section 3.6", share)]
 
 
-def _sampling(which, points):
+def _sampling(which, points, share):
     """The squared error with signs over that with sampling, at all ranks and windows that have both."""
     pairs = {text: text.removesuffix(",mix=signs") for text in points if text.endswith(",mix=signs")}
     ratios = [points[signs]["error"] / points[sampling]["error"] for signs, sampling in pairs.items()]
@@ -231,7 +239,7 @@ def _sampling(which, points):
         "rank and window (it takes five sixths of them to say so)"
     )
     what = f"{SUBJECTS[which]}: signs make a larger squared error than sampling"
-    return Claim(what, NEW, ours, fact(above >= 5 / 6 * len(ratios)))
+    return Claim(what, NEW, ours, _judged(above >= 5 / 6 * len(ratios), share), share=share)
 
 
 def _share(points, one, two):

@@ -1,10 +1,4 @@
-"""A process with four devices: `python -m tests.devices_script FILE CASE...` writes the arrays of every case.
-
-The number of devices is fixed when JAX starts, so scenes with several of them need a process of their own.
-"""
-
-import os
-import sys
+"""What is done on one device and on several of the four that tests/conftest.py makes: the arrays of every case."""
 
 import equinox as eqx
 import jax
@@ -155,12 +149,8 @@ def refused(batch, shard):
 
 SCENES = {each.__name__: each for each in (lanes, some_targets, influence, task, program, refused)}
 
-if __name__ == "__main__":
-    jax.config.update("jax_num_cpu_devices", 4)
-    jax.config.update("jax_enable_x64", os.environ.get("SINGLE") is None)
-    file, *wanted = sys.argv[1:]
-    results = {}
-    for case in wanted:
-        scene, *arguments = case.split("/")
-        results |= {f"{case}|{name}": array for name, array in SCENES[scene](*arguments).items()}
-    np.savez(file, **results)
+
+def arrays_of(case):
+    """Of one written as SCENE/ARGUMENT/…, by name."""
+    scene, *arguments = case.split("/")
+    return SCENES[scene](*arguments)

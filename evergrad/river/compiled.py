@@ -1,0 +1,57 @@
+"""What was compiled is kept on disk, so that the next start finds it: JAX's own cache, in a folder that nobody else can write to.
+
+What JAX reads back from there it executes, so a folder that others can write to, or that belongs to somebody else, is not used.
+Whoever has set JAX's cache (`JAX_COMPILATION_CACHE_DIR`) keeps it as it is; `EVERGRAD_COMPILED=0` does without.
+"""
+
+import contextlib
+import functools
+import os
+import warnings
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from evergrad._native.library import cache, private
+
+WORTH = 0.1  # seconds of compiling; what takes less is not kept
+LARGEST = 2**29  # bytes at a start; beyond it what was used longest ago goes
+
+
+def folder() -> Path:
+    return cache() / "compiled"
+
+
+@functools.cache
+def keep() -> bool:
+    """Whether programs that are compiled from now on are kept. Asked once a process."""
+    wanted = os.name == "posix" and os.environ.get("EVERGRAD_COMPILED", "1") != "0"
+    if not wanted or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+        return False
+    try:
+        private(cache())
+        place = private(folder())
+    except OSError as error:
+        warnings.warn(f"what is compiled is not kept, since {error}. EVERGRAD_COMPILED=0 says nothing.", stacklevel=2)
+        return False
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH)
+    _prune(place)
+    compilation_cache.reset_cache()  # it may have been looked for before, in vain
+    return True
+
+
+def _prune(place: Path) -> None:
+    """Other processes may be at it too: what is gone is gone."""
+    with contextlib.suppress(OSError):
+        found = sorted(((path.stat(), path) for path in place.iterdir()), key=_last_used, reverse=True)
+        total = 0
+        for about, path in found:
+            total += about.st_size
+            if total > LARGEST:
+                path.unlink()
+
+
+def _last_used(entry: tuple[os.stat_result, Path]) -> float:
+    return max(entry[0].st_atime, entry[0].st_mtime)

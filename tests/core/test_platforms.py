@@ -1,0 +1,48 @@
+"""Programs for accelerators that are not here: they can be lowered without one."""
+
+import equinox as eqx
+import jax
+import optax
+import pytest
+from jax import export
+
+import evergrad as eg
+from evergrad import _native as native
+from evergrad._cells.base import outputs_of
+from tests.helpers import ESTIMATORS, PAIRS, crossed, make_data, make_model
+
+UNIT_LOCAL = {name: getattr(eg, name) for name in ("LRU", "RTU", "ELSTM", "MinGRU", "MinLSTM", "RGLRU", "IndRNN")}
+
+
+def lowered(model, estimator, *platforms):
+    """A training run of some steps, lowered."""
+    learner = eg.Learner(model, estimator, optax.adam(1e-3), clip=1.0)
+    state = learner.init(batch=2, key=jax.random.key(0))
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    xs, ys, resets = make_data(6)
+
+    def run(arrays, xs, ys, resets):
+        data = learner._data(xs, ys, resets, None, lead=xs.shape)
+        return eqx.filter(learner._recipe.drive(data, eqx.combine(arrays, rest))[0], eqx.is_array)
+
+    return export.export(jax.jit(run), platforms=platforms)(arrays, xs, ys, resets)
+
+
+@pytest.mark.parametrize(("estimator", "cell"), crossed(PAIRS, lambda e, c: c == "lstm"))
+def test_a_training_loop_can_be_lowered_for_accelerators(estimator, cell):
+    assert lowered(make_model(cell), ESTIMATORS[estimator], "cuda", "tpu").platforms == ("cuda", "tpu")
+
+
+@pytest.mark.parametrize("kind", UNIT_LOCAL)
+def test_exact_cells_can_be_lowered_for_accelerators(kind):
+    cell = UNIT_LOCAL[kind](inputs=3, units=3, key=jax.random.key(0))
+    model = eg.Model(cell, eg.Softmax(units=outputs_of(cell), classes=3, key=jax.random.key(1)))
+    assert lowered(model, eg.RTRL(), "cuda", "tpu").platforms == ("cuda", "tpu")
+
+
+@pytest.mark.skipif(not native.available(), reason="there is no C++ compiler")
+def test_kernels_for_this_processor_are_left_out_of_programs_for_others():
+    model = make_model("rhn", units=64)
+    with pytest.raises(ValueError, match="evergrad_carry"):  # what JAX does not know it does not export
+        lowered(model, eg.OK(rank=8), "cpu")
+    assert lowered(model, eg.OK(rank=8), "cuda", "tpu").platforms == ("cuda", "tpu")

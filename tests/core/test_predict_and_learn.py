@@ -1,0 +1,218 @@
+"""Predictions before their targets; states that are given away; frozen use."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import evergrad as eg
+
+KEY = jax.random.key(0)
+XS, YS = (jax.random.normal(KEY, (6, 2, size)) for size in (3, 2))
+
+
+def model_of(kind=eg.LSTM, units=4):
+    return eg.Model(kind(3, units, key=KEY), eg.Linear(units, 2, key=KEY))
+
+
+def learner_of(estimator=None, **how):
+    return eg.Learner(model_of(), estimator or eg.RTRL(), optax.adam(1e-2), clip=1.0, **how)
+
+
+def same(a, b):
+    return eqx.tree_equal(a, b) is True or bool(eqx.tree_equal(a, b))
+
+
+@pytest.mark.parametrize("estimator", [eg.RTRL(), eg.OK(rank=2, window=2), eg.TBPTT(horizon=2)], ids=repr)
+def test_predict_and_learn_are_step_to_the_bit(estimator):
+    learner = learner_of(estimator)
+    one, two = (learner.init(batch=2, key=KEY) for _ in range(2))
+    resets = np.array([False, True])
+    for t, (x, y) in enumerate(zip(XS, YS, strict=True)):
+        reset, weights = (resets, np.array([0.0, 1.0])) if t == 3 else (None, None)
+        one, out = learner.step(one, x, y, reset, weights=weights)
+        two, predictions = learner.predict(two, x, reset)
+        two, late = learner.learn(two, y, weights=weights)
+        assert same(predictions, out.predictions)
+        assert same(late, out)
+    assert same(one, two)
+
+
+def test_no_target_is_the_same_as_weights_of_zero():
+    learner = learner_of()
+    one, two, three = (learner.init(batch=2, key=KEY) for _ in range(3))
+    one, out = learner.step(one, XS[0], YS[0], weights=np.zeros(2))
+    two, none = learner.step(two, XS[0], None)
+    three, _ = learner.predict(three, XS[0])
+    three, _ = learner.learn(three, None)
+    assert same(one, two)
+    assert same(two, three)
+    assert same(none.predictions, out.predictions)
+    assert not none.losses.any()
+    assert int(two.time) == 1
+    assert same(two.model, learner.model)
+
+
+def test_what_waits_for_its_target_is_not_passed_over():
+    learner = learner_of()
+    state = learner.init(batch=2, key=KEY)
+    with pytest.raises(eg.InputError, match=r"needs the state that `predict` returned.*learner.predict\(state, x\)"):
+        learner.learn(state, YS[0])
+    waiting, _ = learner.predict(state, XS[0])
+    for again in (
+        lambda: learner.step(waiting, XS[0], YS[0]),
+        lambda: learner.run(waiting, XS, YS),
+        lambda: learner.predict(waiting, XS[0]),
+    ):
+        with pytest.raises(eg.InputError, match=r"target has not come: call learner.learn\(state, y\) first"):
+            again()
+
+
+def test_a_state_that_was_given_away_is_named_and_its_model_too(tmp_path):
+    learner = learner_of()
+    old = learner.init(batch=2, key=KEY)
+    learner.step(old, XS[0], YS[0])
+    for use in (
+        lambda: learner.step(old, XS[0], YS[0]),
+        lambda: learner.run(old, XS, YS),
+        lambda: learner.predict(old, XS[0]),
+        lambda: old.model.losses(XS, YS),
+        lambda: old.model.run(XS),
+        lambda: eg.Learner(old.model, eg.RTRL(), optax.sgd(0.1)),
+        lambda: eg.save(tmp_path / "old", old),
+        lambda: eg.copy(old),
+    ):
+        with pytest.raises(eg.InputError, match=r"was given away.*eg.copy\(state.model\).*donate=False"):
+            use()
+
+
+def test_a_state_that_keeps_its_memory_can_be_used_again():
+    learner = learner_of()
+    first = learner.init(batch=2, key=KEY, donate=False)
+    once, _ = learner.run(first, XS, YS)
+    again, _ = learner.run(first, XS, YS)
+    assert same(once, again)
+    given, _ = learner.run(learner.init(batch=2, key=KEY), XS, YS)
+    assert same(given.model, once.model)
+    assert not once.donate
+
+
+def test_a_copy_outlives_its_state():
+    learner = learner_of()
+    state = learner.init(batch=2, key=KEY)
+    best = eg.copy(state.model)
+    learner.step(state, XS[0], YS[0])
+    assert same(best, learner.model)
+
+
+@pytest.mark.parametrize("kind", [eg.LSTM, eg.GRU])
+def test_a_frozen_model_predicts_what_a_learner_that_learns_nothing_does(kind):
+    model = model_of(kind)
+    learner = eg.Learner(model, eg.TBPTT(horizon=1), optax.set_to_zero())
+    resets = np.zeros((6, 2), bool)
+    resets[3, 1] = True
+    after, out = learner.run(learner.init(batch=2, key=KEY), XS, YS, resets)
+    state, predictions = model.run(XS, resets)
+    np.testing.assert_allclose(predictions, out.predictions, atol=1e-12)
+    assert jax.tree.structure(state) == jax.tree.structure(model.cell.initial())
+    assert jax.tree.map(jnp.shape, state) == jax.tree.map(lambda a: (2, *a.shape), model.cell.initial())
+    np.testing.assert_allclose(after.cell_state, state, atol=1e-12)
+    half, first = model.run(XS[:3])
+    _, second = model.run(XS[3:], resets[3:], half)
+    np.testing.assert_allclose(jnp.concatenate([first, second]), predictions, atol=1e-12)
+
+
+def test_a_state_of_another_cell_is_refused():
+    with pytest.raises(eg.InputError, match=r"a LSTM with 2 streams has .*state.cell_state"):
+        model_of().run(XS, state=jnp.zeros((2, 4)))
+
+
+def test_streams_before_steps_get_a_hint():
+    learner = learner_of()
+    state = learner.init(batch=2, key=KEY)
+    with pytest.raises(eg.InputError, match=r"looks like \[B, T, ...\]: use xs.swapaxes\(0, 1\)"):
+        learner.run(state, XS.swapaxes(0, 1), YS)
+    with pytest.raises(eg.InputError, match=r"y has shape \[2, 6, 2\].*time comes first"):
+        learner.run(state, XS, YS.swapaxes(0, 1))
+
+
+def test_grad_through_a_learner_says_what_to_use_instead():
+    learner = eg.Learner(model_of(), eg.RTRL(), optax.sgd(0.1))
+
+    def loss(model):
+        state = learner.init(batch=2, key=KEY, donate=False)
+        return learner.run(eqx.tree_at(lambda s: s.model, state, model), XS, YS)[1].losses.mean()
+
+    for grad in (jax.grad(loss), jax.jit(jax.grad(loss))):
+        with pytest.raises(eg.InputError, match=r"model.losses\(xs, ys\).mean\(\).*eg.gradients"):
+            grad(learner.model)
+    assert np.isfinite(jax.jvp(loss, (learner.model,), (learner.model,))[1])  # forward mode keeps no past
+
+
+def test_what_a_learner_is():
+    said = repr(learner_of(eg.OK(rank=2)))
+    assert said.startswith("Learner of LSTM(inputs=3, units=4) and Linear, 138 weights: OK(rank=2")
+    assert "ScaleByAdam, clip=1.0" in said
+
+
+def test_equal_learners_share_what_was_compiled():
+    def compiled(learner):
+        state = learner.init(batch=2, key=KEY)
+        with jax.log_compiles(), Traces() as traces:
+            learner.step(state, XS[0], YS[0])
+        return traces.count
+
+    def made(rate=1e-2, clip=1.0, estimator=None):
+        return eg.Learner(model_of(), estimator or eg.UORO(), optax.adam(rate), clip=clip)
+
+    assert compiled(made()) > 0
+    assert compiled(made()) == 0
+    assert compiled(made(clip=0.5)) == 0
+    assert compiled(made(rate=2e-2)) > 0
+    assert compiled(made(estimator=eg.UORO(window=1))) > 0
+
+
+class Traces:
+    """Counts the compilations of a learner's loop."""
+
+    def __enter__(self):
+        import logging
+
+        self.count = 0
+        self._logger, self._handler = logging.getLogger("jax._src.interpreters.pxla"), logging.Handler()
+        self._handler.emit = self._heard
+        self._logger.addHandler(self._handler)
+        return self
+
+    def _heard(self, record):
+        self.count += "_drive" in record.getMessage()
+
+    def __exit__(self, *_):
+        self._logger.removeHandler(self._handler)
+
+
+def test_another_clip_clips_otherwise():
+    """The norm is an argument of what is shared."""
+    models = []
+    for clip in (1e-3, 10.0):
+        learner = eg.Learner(model_of(), eg.RTRL(), optax.sgd(1.0), clip=clip)
+        models.append(learner.step(learner.init(batch=2, key=KEY), XS[0], YS[0])[0].model.cell.weight)
+    moved = [float(jnp.linalg.norm(weight - model_of().cell.weight)) for weight in models]
+    assert moved[0] == pytest.approx(1e-3)
+    assert moved[1] > 2e-3
+
+
+@pytest.mark.parametrize("estimator", [eg.OK(rank=2, window=2), eg.TBPTT(horizon=2), eg.RTRL()], ids=repr)
+@pytest.mark.parametrize("which", ["all", "cell"])
+def test_half_precision_of_all_weights_or_of_the_cell_alone_trains(estimator, which):
+    """Under JAX's usual promotion of types, which a user has."""
+    model = model_of()
+    half = jax.tree.map(lambda a: a.astype(jnp.bfloat16), model)
+    model = half if which == "all" else eqx.tree_at(lambda m: m.cell, model, half.cell)
+    with jax.numpy_dtype_promotion("standard"):
+        learner = eg.Learner(model, estimator, optax.adam(2e-2), clip=1.0)
+        state, out = learner.run(learner.init(batch=2, key=KEY), jnp.tile(XS, (10, 1, 1)), jnp.tile(YS, (10, 1, 1)))
+    assert out.losses[-6:].mean() < out.losses[:6].mean()
+    assert jax.tree.map(lambda a: a.dtype, state.model) == jax.tree.map(lambda a: a.dtype, model)
