@@ -57,7 +57,9 @@ def main(path: Path) -> None:
 
 
 def draw(errors, path):
-    smooth = lambda a: np.convolve(a, np.ones(50) / 50, "valid")  # noqa: E731
+    def smooth(a):
+        return np.convolve(a, np.ones(50) / 50, "valid")
+
     figure, axis = style.subplots(figsize=(7.5, 3.2))
     looks = {
         "persistence": (style.OTHERS, "persistence"),

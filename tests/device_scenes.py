@@ -46,7 +46,9 @@ def learner(estimator, model):
 
 
 def flat(tree):
-    plain = lambda a: jax.random.key_data(a) if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a  # noqa: E731
+    def plain(a):
+        return jax.random.key_data(a) if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a
+
     leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
     return {jax.tree_util.keystr(path): np.asarray(plain(leaf)) for path, leaf in leaves}
 
@@ -128,7 +130,10 @@ def program(name, devices, shard, units=16):
     how = {"estimator": ESTIMATORS[name], "shard": shard}
     compiled = scale.compiled(setting, mesh(int(devices)), steps=2, **how)
     _, state, _ = scale.prepare(setting, mesh(int(devices)), 2, **how)
-    size = lambda tree: sum(a.nbytes for a in jax.tree.leaves(eqx.filter(tree, eqx.is_array)))  # noqa: E731
+
+    def size(tree):
+        return sum(a.nbytes for a in jax.tree.leaves(eqx.filter(tree, eqx.is_array)))
+
     found = moves(compiled.as_text())
     return {
         "held": np.array(compiled.memory_analysis().argument_size_in_bytes),

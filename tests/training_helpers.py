@@ -197,7 +197,10 @@ def durable_state(run: Path) -> dict[str, np.ndarray]:
     """All arrays of the last checkpoint, by name."""
     _, progress = load(open_run(run))
     leaves, _ = jax.tree_util.tree_flatten_with_path(progress.arrays())
-    plain = lambda a: jax.random.key_data(a) if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a  # noqa: E731
+
+    def plain(a):
+        return jax.random.key_data(a) if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a
+
     return {jax.tree_util.keystr(path): np.asarray(plain(leaf)) for path, leaf in leaves if hasattr(leaf, "dtype")}
 
 

@@ -67,7 +67,9 @@ class ReversedFactors(Influence):
     needs_kronecker: ClassVar[bool] = True
 
     def init(self, cell):
-        zeros = lambda *shape: jnp.zeros(shape, weight_dtype(cell))  # noqa: E731
+        def zeros(*shape):
+            return jnp.zeros(shape, weight_dtype(cell))
+
         of_maps = [(zeros(len(e.rows), self.copies, e.p), zeros(self.copies, e.q)) for e in maps_of(cell).maps]
         return together(of_maps, nothing_yet(cell))
 
@@ -86,7 +88,10 @@ class ReversedFactors(Influence):
         """All copies; the uses of a map are mixed in one after the other."""
         signs = jax.random.rademacher(key, (len(terms.vectors), *a.shape), a.dtype)
         for use in range(len(terms.vectors)):
-            mix = lambda b, a, signs, use=use: injected(b, a, terms, use, signs)  # noqa: E731
+
+            def mix(b, a, signs, use=use):
+                return injected(b, a, terms, use, signs)
+
             product, a = jax.vmap(mix, in_axes=(1, 0, 0), out_axes=(1, 0))(product, a, signs[use])
         return product, a
 
@@ -98,7 +103,10 @@ class ReversedFactors(Influence):
     def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
-        through = lambda each, b, a: jnp.einsum("xm,xmcp,xcq->pq", rows_of(delta, each.rows, axis=1), b, a)  # noqa: E731
+
+        def through(each, b, a):
+            return jnp.einsum("xm,xmcp,xcq->pq", rows_of(delta, each.rows, axis=1), b, a)
+
         found = [through(each, *pair) / self.copies for each, pair in zip(maps, pairs, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 

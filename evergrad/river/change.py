@@ -45,7 +45,10 @@ class ChangeLearner(StreamLearner):
         known, key = self._targets_known(1), frozenset(found.items())
         if self._session is not None and known[0, -1] == y and self._session.repeated(key, _change_of(y)):
             return
-        encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
+
+        def encode():
+            return self._encode_one(found, history.past_one(known))
+
         self._learn(self._step_of(key, known[:, -1], encode), np.array([y]))
 
     def _predict_one(self, x: Mapping[Hashable, Any]) -> float:
@@ -59,7 +62,10 @@ class ChangeLearner(StreamLearner):
     def _predicted_one(self, x):
         found = self._check_features(x)
         known, key = self._targets_known(1), frozenset(found.items())
-        encode = lambda: self._encode_one(found, history.past_one(known))  # noqa: E731
+
+        def encode():
+            return self._encode_one(found, history.past_one(known))
+
         return known[:, -1], self._predict_step(key, known[:, -1], encode)
 
     def _learn(self, sample: Sample, y: np.ndarray) -> None:

@@ -142,7 +142,10 @@ def judged(
     mixed = jnp.concatenate([told, (judge.shares @ told)[None]])
     shares = judge.shares * told[:, y]
     shares = (1 - SHARED) * shares / shares.sum() + SHARED / len(shares)
-    running = lambda mean, new: mean + rate * (new - mean)  # noqa: E731
+
+    def running(mean, new):
+        return mean + rate * (new - mean)
+
     sums = MEMORY * judge.wrong + _wrong(mixed, y)
     new = Judge(shares, running(judge.losses, losses), running(judge.errors, wrong), sums, count)
     return jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, judge)

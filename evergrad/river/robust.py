@@ -69,5 +69,8 @@ def _median(values, there):
     """0 of none."""
     ordered = jnp.sort(jnp.where(there, values, jnp.inf), axis=-1)
     last = jnp.maximum(there.sum(-1) - 1, 0)
-    at = lambda i: jnp.take_along_axis(ordered, i[..., None], axis=-1)[..., 0]  # noqa: E731
+
+    def at(i):
+        return jnp.take_along_axis(ordered, i[..., None], axis=-1)[..., 0]
+
     return jnp.where(there.any(-1), (at(last // 2) + at((last + 1) // 2)) / 2, 0)

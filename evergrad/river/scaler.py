@@ -78,7 +78,9 @@ def _first(scaler):
 
 
 def _choose(condition, one, other):
-    pick = lambda a, b: jnp.where(condition if a.ndim == condition.ndim else condition[..., None], a, b)  # noqa: E731
+    def pick(a, b):
+        return jnp.where(condition if a.ndim == condition.ndim else condition[..., None], a, b)
+
     return jax.tree.map(pick, one, other)
 
 

@@ -85,7 +85,10 @@ class Energy(eg.Cell):
 
     def nudged(self, state, x, beta, y):
         """One step of Euler's on E + βC."""
-        total = lambda s: self.energy(s, x) + beta * cost(s, y)  # noqa: E731
+
+        def total(s):
+            return self.energy(s, x) + beta * cost(s, y)
+
         return jax.tree.map(lambda s, slope: s - STEP * slope, state, jax.grad(total)(state))
 
     def output(self, state):
@@ -103,7 +106,10 @@ def relax(net, state, x, beta, y, steps):
 def estimate(net, x, y, beta, symmetric, free=FREE, nudged=NUDGED):
     """The cost in the free phase and the estimate of its gradient, of one sample."""
     rest = relax(net, net.initial(), x, 0.0, y, free)
-    slope = lambda state: jax.grad(lambda net: net.energy(state, x))(net)  # noqa: E731
+
+    def slope(state):
+        return jax.grad(lambda net: net.energy(state, x))(net)
+
     towards = slope(relax(net, rest, x, beta, y, nudged))
     if symmetric:
         away, width = slope(relax(net, rest, x, -beta, y, nudged)), 2 * beta
@@ -129,7 +135,10 @@ def exact(net, x, y, steps):
 
 def slopes(net, x, y, betas=BETAS, steps=1000):
     """Relative errors of both estimates at every β, for one sample and phases long enough to be at rest."""
-    flat = lambda tree: jax.flatten_util.ravel_pytree(tree)[0]  # noqa: E731
+
+    def flat(tree):
+        return jax.flatten_util.ravel_pytree(tree)[0]
+
     wanted = flat(exact(net, x, y, steps))
     rows = []
     for beta in betas:

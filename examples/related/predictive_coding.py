@@ -105,7 +105,10 @@ def learn(net, optimiser, opt_state, state, xs, ys):
 @eqx.filter_jit
 def frozen_loss(net, xs, ys, beta=BETA):
     """Mean loss of a text with frozen weights; β = 0: the states are not corrected either."""
-    one = lambda state, data: step(net, state, *data, beta=beta)[1::-1]  # noqa: E731
+
+    def one(state, data):
+        return step(net, state, *data, beta=beta)[1::-1]
+
     return jax.lax.scan(one, net.rest(xs.shape[1]), (xs, ys))[1].mean()
 
 
@@ -153,7 +156,10 @@ METHODS = {"P-TNCN": Coding} | {
 def equal_units(symbols):
     """Units a layer with which two RNN layers and a readout train as many numbers as a P-TNCN."""
     wanted = 6 * UNITS**2 + 3 * UNITS * symbols
-    size = lambda n: n * (symbols + n + 1) + n * (2 * n + 1) + (n + 1) * symbols  # noqa: E731
+
+    def size(n):
+        return n * (symbols + n + 1) + n * (2 * n + 1) + (n + 1) * symbols
+
     return min(range(1, 4 * UNITS), key=lambda n: abs(size(n) - wanted))
 
 
@@ -212,7 +218,10 @@ def there_and_back(make, rate, seed, steps):
 
 def said(name, rate, runs):
     """One line: the median over seeds, and all of them for what matters."""
-    every = lambda stage, which: [round(run[stage][which]["plain"], 3) for run in runs]  # noqa: E731
+
+    def every(stage, which):
+        return [round(run[stage][which]["plain"], 3) for run in runs]
+
     corrected = [round(run[0]["held_out_A"].get("corrected", math.nan), 3) for run in runs]
     return (
         f"{name} (Adam {rate}): held-out bits a symbol of A after A {every(0, 'held_out_A')} (states corrected: {corrected}), "

@@ -56,7 +56,10 @@ class NotAtRest(eg.InputError):
 
 def repeat(advance, start, small, rounds):
     """`advance` until small(carry) or for so many rounds: the carry, and the rounds made."""
-    going = lambda carry: ~small(carry[0]) & (carry[1] < rounds)  # noqa: E731
+
+    def going(carry):
+        return ~small(carry[0]) & (carry[1] < rounds)
+
     return jax.lax.while_loop(going, lambda carry: (advance(carry[0]), carry[1] + 1), (start, 0))
 
 
@@ -68,7 +71,10 @@ def settle(cell, x, steps=SETTLE, enough=ENOUGH):
         return jnp.linalg.norm(h - before) / jnp.maximum(jnp.linalg.norm(h), 1e-30)
 
     start = cell.initial(), cell.step(cell.initial(), x)
-    advance = lambda carry: (carry[1], cell.step(carry[1], x))  # noqa: E731
+
+    def advance(carry):
+        return (carry[1], cell.step(carry[1], x))
+
     found, _ = repeat(advance, start, lambda carry: residual(carry) <= enough, steps)
     return found[1], residual(found)
 
@@ -108,9 +114,15 @@ SOLVERS = {"plain": plain, "Neumann": neumann, "CG": conjugate_gradient}
 def adjoint(cell, h, x, delta, solver, rounds=ROUNDS, enough=ENOUGH):
     """z of one stream, the residual's share of δ, and the rounds made."""
     _, pull = jax.vjp(lambda h: cell.step(h, x), h)
-    forward = lambda v: jax.jvp(lambda h: cell.step(h, x), (h,), (v,))[1]  # noqa: E731
+
+    def forward(v):
+        return jax.jvp(lambda h: cell.step(h, x), (h,), (v,))[1]
+
     start, advance = SOLVERS[solver](lambda v: pull(v)[0], forward, delta)
-    share = lambda carry: jnp.linalg.norm(carry[1]) / jnp.maximum(jnp.linalg.norm(delta), 1e-30)  # noqa: E731
+
+    def share(carry):
+        return jnp.linalg.norm(carry[1]) / jnp.maximum(jnp.linalg.norm(delta), 1e-30)
+
     found, made = repeat(advance, start, lambda carry: share(carry) <= enough, rounds)
     return found[0], share(found), made
 
@@ -118,7 +130,10 @@ def adjoint(cell, h, x, delta, solver, rounds=ROUNDS, enough=ENOUGH):
 def of_stream(model, x, y, solver, rounds=ROUNDS, enough=ENOUGH, steps=SETTLE, still=ENOUGH):
     """Loss, gradient and residuals (of the state, of the adjoint) of one stream, and the rounds."""
     h, moving = settle(model.cell, x, steps, still)
-    read = lambda readout, h: readout.loss(readout(model.cell.output(h)), y)  # noqa: E731
+
+    def read(readout, h):
+        return readout.loss(readout(model.cell.output(h)), y)
+
     loss, (of_readout, delta) = jax.value_and_grad(read, argnums=(0, 1))(model.readout, h)
     z, left, made = adjoint(model.cell, h, x, delta, solver, rounds, enough)
     of_cell = jax.vjp(lambda cell: cell.step(h, x), model.cell)[1](z)[0]
@@ -128,11 +143,17 @@ def of_stream(model, x, y, solver, rounds=ROUNDS, enough=ENOUGH, steps=SETTLE, s
 @eqx.filter_jit
 def of_those_at_rest(model, x, y, solver, *, steps=SETTLE, rounds=ROUNDS, enough=ENOUGH, still=ENOUGH):
     """Mean loss and gradient of the streams that are at rest and solved, the share of the others, residuals and rounds."""
-    each = lambda x, y: of_stream(model, x, y, solver, rounds, enough, steps, still)  # noqa: E731
+
+    def each(x, y):
+        return of_stream(model, x, y, solver, rounds, enough, steps, still)
+
     losses, grads, (moving, left), made = jax.vmap(each)(x, y)
     good = (moving <= still) & (left <= enough)
     share = jnp.asarray(good, losses.dtype) / jnp.maximum(good.sum(dtype=losses.dtype), 1)
-    mean = lambda a: jnp.tensordot(share, jnp.where(good.reshape(-1, *(1,) * (a.ndim - 1)), a, 0), 1)  # noqa: E731
+
+    def mean(a):
+        return jnp.tensordot(share, jnp.where(good.reshape(-1, *(1,) * (a.ndim - 1)), a, 0), 1)
+
     return mean(losses), jax.tree.map(mean, grads), (~good).mean(), (moving.max(), left.max()), made.max()
 
 

@@ -35,7 +35,9 @@ def test_a_fit_recovers_a_planted_exponent(planted):
 
 
 def test_a_fit_passes_within_the_tolerance_and_not_beyond():
-    fit = lambda fitted: growth.Fit("UORO", "time", "n", 2.0, fitted, {})  # noqa: E731
+    def fit(fitted):
+        return growth.Fit("UORO", "time", "n", 2.0, fitted, {})
+
     assert fit(2.34).passed
     assert fit(1.66).passed
     assert not fit(2.36).passed
@@ -91,7 +93,10 @@ def test_memory_is_what_one_stream_more_costs_the_compiled_program():
 
 def test_the_median_round_counts_and_cases_take_turns():
     turns, seconds = [], {"a": [1.0, 9.0, 2.0], "b": [5.0, 4.0, 90.0]}
-    case = lambda name: lambda: turns.append(name) or seconds[name][turns.count(name) - 1]  # noqa: E731
+
+    def case(name):
+        return lambda: turns.append(name) or seconds[name][turns.count(name) - 1]
+
     assert timing.medians({name: case(name) for name in seconds}, rounds=3) == {"a": 2.0, "b": 5.0}
     assert "".join(turns) == "ababab"
 

@@ -67,7 +67,10 @@ def test_lstm_is_onnxs():
 def test_gru_is_onnxs():
     cell, xs = random_cell(eg.GRU)
     wx, wh, b = blocks(cell)
-    rows = lambda *parts: np.concatenate(parts)[None]  # noqa: E731  ONNX: z, r, candidate
+
+    def rows(*parts):  # ONNX: z, r, candidate
+        return np.concatenate(parts)[None]
+
     w, r = rows(wx[1], wx[0], wx[2]), rows(wh[1], wh[0], wh[3])
     both = np.concatenate([b[1], b[0], b[2], 0 * b[1], 0 * b[0], b[3]])[None]
     expected = by_onnxruntime("GRU", xs, w, r, both, linear_before_reset=1)
@@ -79,7 +82,10 @@ def test_rhn_is_papers(squash):
     cell = eg.RHN(INPUTS, UNITS, key=jax.random.key(0), initial="fan_in", squash=squash)
     h, x = jnp.linspace(-1, 1, UNITS), jnp.linspace(0, 1, INPUTS)
     z = np.concatenate([x, h, [1.0]]) @ np.asarray(cell.weight)
-    sigmoid = lambda a: 1 / (1 + np.exp(-a))  # noqa: E731
+
+    def sigmoid(a):
+        return 1 / (1 + np.exp(-a))
+
     c = 2 * sigmoid(z[:UNITS]) - 1 if squash == "sigmoid" else np.tanh(z[:UNITS])
     f = sigmoid(z[UNITS:])
     np.testing.assert_allclose(cell.step(h[None], x)[0], f * h + (1 - f) * c, atol=1e-14)

@@ -126,7 +126,10 @@ def test_evaluate_measures_the_model_of_the_last_report(text_run, tmp_path):
 @pytest.mark.slow
 def test_samples_are_reproducible_and_depend_on_seed_and_temperature(text_run):
     run, _ = text_run
-    draw = lambda *options: succeed("sample", run, "--length", 40, "--prompt", "The ", *options)  # noqa: E731
+
+    def draw(*options):
+        return succeed("sample", run, "--length", 40, "--prompt", "The ", *options)
+
     first = draw()
     assert first.startswith("The ")
     assert len(first.rstrip("\n")) >= 40

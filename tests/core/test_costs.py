@@ -34,7 +34,10 @@ def test_uoro_builds_no_jacobian(cell):
     state, x = initial_state(cell), jnp.zeros(cell.inputs)
     _, memory = linearize(cell, state, x, jnp.asarray(False))
     estimator = eg.UORO()
-    step = lambda carried, memory, key: one_step(estimator, carried, cell, memory, key)  # noqa: E731
+
+    def step(carried, memory, key):
+        return one_step(estimator, carried, cell, memory, key)
+
     assert largest_intermediate(step, estimator.influence.init(cell), memory, jax.random.key(0)) <= parameters
 
 
@@ -42,7 +45,10 @@ def test_the_measure_notices_a_dense_jacobian():
     cell = make_cell("reset-before-gru", units=32)
     _, memory = linearize(cell, initial_state(cell), jnp.zeros(cell.inputs), jnp.asarray(False))
     estimator = eg.RTRL()
-    step = lambda carried, memory, key: one_step(estimator, carried, cell, memory, key)  # noqa: E731
+
+    def step(carried, memory, key):
+        return one_step(estimator, carried, cell, memory, key)
+
     parameters = sum(a.size for a in jax.tree.leaves(cell))
     assert largest_intermediate(step, estimator.influence.init(cell), memory, jax.random.key(0)) >= 32 * parameters // 2
 

@@ -43,7 +43,10 @@ def test_the_last_update_is_looked_at(estimator):
     """The loss of the last step was fine, and the weights after it are not."""
     learner = eg.Learner(make_model("rhn"), estimator, optax.sgd(float("inf")))
     xs, ys, resets = make_data(estimator.past.stride)
-    start = lambda: learner.init(batch=2, key=jax.random.key(0))  # noqa: E731
+
+    def start():
+        return learner.init(batch=2, key=jax.random.key(0))
+
     message = rf"the weights became non-finite at step {estimator.past.stride - 1} with {type(estimator).__name__}"
     with pytest.raises(eg.DivergedError, match=message) as error:
         learner.run(start(), xs, ys, resets)

@@ -137,7 +137,10 @@ def test_enough_rank_returns_the_matrix(method, shape, kind):
 def test_batched_and_compiled(method, dtype):
     matrices = jax.random.normal(jax.random.key(0), (4, 6, 5), dtype)
     keys = jax.random.split(jax.random.key(1), 4)
-    call = lambda a, k: eg.optimal_low_rank(a, 2, key=k, method=method)  # noqa: E731
+
+    def call(a, k):
+        return eg.optimal_low_rank(a, 2, key=k, method=method)
+
     left, right = jax.jit(jax.vmap(call))(matrices, keys)
     assert left.dtype == right.dtype == dtype
     for i in range(4):

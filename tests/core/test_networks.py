@@ -199,7 +199,10 @@ def test_what_is_dropped_is_measured():
     xs, ys, resets = make_data(STEPS, BATCH, resets=0.2)
     _, exact = eg.gradients(model_of(cell), eg.RTRL(), xs, ys, resets, key=jax.random.key(0))
     _, kept = eg.gradients(model_of(_layerwise(cell)), eg.RTRL(), xs, ys, resets, key=jax.random.key(0))
-    squares = lambda a: sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(a))  # noqa: E731
+
+    def squares(a):
+        return sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(a))
+
     found = dropped(model_of(cell), xs, ys, resets, probes=2000, key=jax.random.key(1))
     for number in range(2):
         whole, part = exact.cell.layers[number], kept.cell.layers[number]

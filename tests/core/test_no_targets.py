@@ -71,7 +71,10 @@ def test_the_steps_without_a_target_are_in_the_next_gradient():
     weights[-1] = 1
     learner = eg.Learner(model, eg.RTRL(), optax.sgd(1.0))
     state, _ = learner.run(learner.init(batch=2, key=KEY), xs, ys, weights=weights)
-    loss = lambda cell: eqx.tree_at(lambda m: m.cell, model, cell).losses(xs, ys, weights=weights)[-1].mean()  # noqa: E731
+
+    def loss(cell):
+        return eqx.tree_at(lambda m: m.cell, model, cell).losses(xs, ys, weights=weights)[-1].mean()
+
     step = model.cell.weight - state.model.cell.weight
     np.testing.assert_allclose(step, jax.jit(jax.grad(loss))(model.cell).weight, atol=1e-12)
 
@@ -110,7 +113,10 @@ def test_river_learns_nothing_from_samples_that_go_by(estimator):
     rng = np.random.default_rng(0)
     for _ in range(12):
         model.learn_one({"a": float(rng.normal())}, float(rng.normal()))
-    inside = lambda session: jax.device_get(trained(session.machine.inside(session.leaves).state))  # noqa: E731
+
+    def inside(session):
+        return jax.device_get(trained(session.machine.inside(session.leaves).state))
+
     before, steps = inside(model._session), model._session.taken
     for _ in range(3):
         x = {"a": float(rng.normal())}

@@ -71,7 +71,10 @@ def test_budgets_are_kept_and_more_room_is_used():
     cell = eg.RHN(inputs=50, units=256, key=jax.random.key(0))
     small, large = (eg.plan(cell, batch=32, memory=memory, rates=RATES) for memory in (0.2e9, 8e9))
     assert all(option.bytes <= 0.2e9 for option in small.options if option.fits)
-    rank = lambda plan: next(o.estimator.rank for o in plan.options if isinstance(o.estimator, eg.OK))  # noqa: E731
+
+    def rank(plan):
+        return next(o.estimator.rank for o in plan.options if isinstance(o.estimator, eg.OK))
+
     assert rank(large) > rank(small)
     assert isinstance(small.recommended.estimator, eg.OK)
     slow = eg.plan(cell, batch=32, seconds=2e-3, rates=RATES)

@@ -66,7 +66,9 @@ def test_a_million_steps_in_float32_stay_well(forgetting):
 
     @jax.jit
     def many(readout):
-        step = lambda r, hy: (r.taught(*hy, one), None)  # noqa: E731
+        def step(r, hy):
+            return (r.taught(*hy, one), None)
+
         return jax.lax.scan(step, readout, (jnp.asarray(h), jnp.asarray(y)))[0]
 
     for _ in range(1_000):
@@ -120,7 +122,10 @@ def test_a_trained_cell_gets_the_derivative_of_the_error_made_before():
 
         made = driver.start(each.model, each.estimator, 3, KEY)
         data = eg.extend.Data(*(jnp.asarray(a) for a in (xs[:1], ys[:1], np.zeros((1, 3), bool), np.ones((1, 3)))))
-        keep = lambda state, results, t, gradient, steps: (state, gradient.cell.weight)  # noqa: E731
+
+        def keep(state, results, t, gradient, steps):
+            return (state, gradient.cell.weight)
+
         zero = jnp.zeros_like(model.cell.weight)
         drive = eqx.filter_jit(driver.drive)
         found = drive(

@@ -61,7 +61,10 @@ def little_memory():
     if not status.exists():
         yield
         return
-    resident = lambda name: 1024 * int(re.search(rf"{name}:\s+(\d+)", status.read_text())[1])  # noqa: E731
+
+    def resident(name):
+        return 1024 * int(re.search(rf"{name}:\s+(\d+)", status.read_text())[1])
+
     with contextlib.suppress(OSError):
         peak.write_text("5")
     before = resident("VmRSS")
@@ -191,14 +194,19 @@ def start(job):
 
 
 def same(a, b):
-    plain = lambda x: jax.random.key_data(x) if eqx.is_array(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    def plain(x):
+        return jax.random.key_data(x) if eqx.is_array(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
     return np.asarray(plain(a)).tobytes() == np.asarray(plain(b)).tobytes() if eqx.is_array(a) else a == b
 
 
 def test_an_evaluation_in_many_calls_is_the_same_as_in_one(monkeypatch):
     settings = resolve("copy", TINY)
     job = make_job(settings)
-    measure = lambda: evaluation._frozen(job.learner.model, job.task, 2, 50, seed=1)  # noqa: E731
+
+    def measure():
+        return evaluation._frozen(job.learner.model, job.task, 2, 50, seed=1)
+
     whole = measure()
     monkeypatch.setattr(loop, "_LOSSES", 14)
     parts = measure()

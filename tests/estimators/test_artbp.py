@@ -49,7 +49,10 @@ def gradients_of(past, cell, keys, weights):
     def step(carry, inputs):
         state, track = carry
         x, keys, sought = inputs
-        linear = lambda state: linearize(cell, state, encode(cell, x), jnp.asarray(False))  # noqa: E731
+
+        def linear(state):
+            return linearize(cell, state, encode(cell, x), jnp.asarray(False))
+
         state, memory = jax.vmap(linear)(state)
         track = past.remember(influence, cell, track, memory, keys)
         seen = Seen(weights[:, None] * sought[None], None, None, jnp.asarray(True))

@@ -145,8 +145,13 @@ def test_draws_depend_on_the_stream_alone():
 
     def carried(state, source):
         first = jnp.zeros((), jnp.int32)
-        nothing = lambda state, results, t, gradient, steps: (state, results)  # noqa: E731
-        keep = lambda out: out.losses  # noqa: E731
+
+        def nothing(state, results, t, gradient, steps):
+            return (state, results)
+
+        def keep(out):
+            return out.losses
+
         return driver.drive(estimator, state, source, first, STEPS, keep=keep, consume=nothing)[0].track.carried
 
     state = driver.start(model, estimator, BATCH, jax.random.key(0))
@@ -157,7 +162,10 @@ def test_draws_depend_on_the_stream_alone():
 
 def test_an_influence_starts_from_its_init(monkeypatch):
     kind, init = type(eg.KF().influence), type(eg.KF().influence).init
-    ones = lambda self, cell: jax.tree.map(jnp.ones_like, init(self, cell))  # noqa: E731
+
+    def ones(self, cell):
+        return jax.tree.map(jnp.ones_like, init(self, cell))
+
     monkeypatch.setattr(kind, "init", ones)
     model = make_model("rhn")
     carried = driver.begun(eg.KF(), model, 3).carried

@@ -128,7 +128,10 @@ def test_snap1_is_exact_where_units_have_weights_onto_themselves_only(name):
 def test_a_dense_network_is_not_local_and_a_long_window_is_exact(name):
     model = eg.Model(make_cell(name, units=5, scale=2.0), eg.Softmax(units=5, classes=3, key=KEY))
     xs, ys, resets = make_data(10)
-    grad = lambda e: eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight  # noqa: E731
+
+    def grad(e):
+        return eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight
+
     exact, local = grad(eg.RTRL()), grad(eg.SnAp1())
     assert float(jnp.linalg.norm(local - exact) / jnp.linalg.norm(exact)) > 0.1
     np.testing.assert_allclose(grad(eg.Local(scope="direct", window=10)), exact, atol=1e-12)

@@ -29,7 +29,10 @@ def terms(kind, n=9, p=14, q=60):
     """u [N, p] and A [N, q] in float32."""
     rng = np.random.default_rng(3)
     u, a = rng.normal(size=(n, p)), rng.normal(size=(n, q))
-    decades = lambda count: 10.0 ** rng.permutation(np.linspace(-8, 0, count))  # noqa: E731
+
+    def decades(count):
+        return 10.0 ** rng.permutation(np.linspace(-8, 0, count))
+
     if kind == "regressors":
         u *= decades(p)[None]
     elif kind == "one regressor":

@@ -37,8 +37,12 @@ def squared_errors():
     power = float((truth**2).sum((1, 2)).mean())
 
     def error(estimator):
-        draw = lambda key: eg.gradients(model, estimator, xs, ys, key=key)[1].cell.weight  # noqa: E731
-        total = lambda key: ((draw(key) - truth) ** 2).sum((1, 2)).mean()  # noqa: E731
+        def draw(key):
+            return eg.gradients(model, estimator, xs, ys, key=key)[1].cell.weight
+
+        def total(key):
+            return ((draw(key) - truth) ** 2).sum((1, 2)).mean()
+
         return float(jax.lax.map(total, jax.random.split(jax.random.key(2), DRAWS)).mean()) / power
 
     return {name: error(estimator) for name, estimator in ESTIMATORS.items()}

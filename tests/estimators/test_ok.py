@@ -117,7 +117,10 @@ FACTORISATIONS = {"qr", "cholesky", "svd", "eigh", "lu"}
 def waits(jaxpr, given, seen):
     """For every output the factorisations that it waits for; `seen` gets what each factorisation waits for, in order."""
     known = dict(zip(jaxpr.invars, given, strict=True))
-    look = lambda v: known.get(v, frozenset()) if not hasattr(v, "val") else frozenset()  # noqa: E731
+
+    def look(v):
+        return known.get(v, frozenset()) if not hasattr(v, "val") else frozenset()
+
     for eqn in jaxpr.eqns:
         before = [look(v) for v in eqn.invars]
         inner = eqn.params.get("jaxpr") or eqn.params.get("call") or eqn.params.get("call_jaxpr")
@@ -150,7 +153,10 @@ def test_no_factorisation_runs_beside_another():
     count, in_a_row = chained(directions, vectors, gram)
     assert count == 3
     assert in_a_row
-    beside = lambda v, g: (jnp.linalg.qr(v.T), jnp.linalg.cholesky(g))  # noqa: E731
+
+    def beside(v, g):
+        return (jnp.linalg.qr(v.T), jnp.linalg.cholesky(g))
+
     assert not chained(beside, vectors, gram)[1]
 
 
@@ -164,7 +170,10 @@ def test_the_maps_of_a_network_are_factorised_one_after_the_other():
     estimator = eg.OK(rank=2, window=0)
     _, memory = linearize(cell, initial_state(cell), jnp.ones(cell.inputs), jnp.zeros((), bool))
     memories, cells = jax.tree.map(lambda a: a[None], memory), repeated(cell, 1)
-    fold = lambda carried, key: estimator.influence.absorb(carried, cells, memories, key)  # noqa: E731
+
+    def fold(carried, key):
+        return estimator.influence.absorb(carried, cells, memories, key)
+
     count, in_a_row = chained(fold, estimator.influence.init(cell), jax.random.key(0))
     assert count == 3 * len(block(cells, memories).terms)
     assert in_a_row

@@ -114,7 +114,9 @@ def test_what_is_refused():
 
 
 def test_masks_that_cannot_be():
-    make = lambda mask: eg.RNN(2, 3, key=jax.random.key(0), mask=mask)  # noqa: E731
+    def make(mask):
+        return eg.RNN(2, 3, key=jax.random.key(0), mask=mask)
+
     for mask in (0.0, 1.5, np.ones((2, 2), bool), np.ones((6, 3))):
         with pytest.raises(eg.InputError, match="mask"):
             make(mask)

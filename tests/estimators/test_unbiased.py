@@ -36,7 +36,10 @@ def carried_influence(estimator, cell, xs, resets, key):
         x, reset = inputs
         keys = jax.vmap(lambda k: jax.random.fold_in(k, t))(jax.random.split(key, len(x)))
         if estimator.window:
-            make_room = lambda tr: past.make_room(influence, cell, tr, keys)  # noqa: E731
+
+            def make_room(tr):
+                return past.make_room(influence, cell, tr, keys)
+
             track = jax.lax.cond(past.is_full(track), make_room, lambda tr: tr, track)
         hidden, memory = jax.vmap(linearize, (None, 0, 0, 0))(cell, hidden, encode(cell, x), reset)
         return (hidden, past.remember(influence, cell, track, memory, keys), t + 1), None
@@ -153,7 +156,10 @@ def test_kf_by_enumeration_of_all_signs(cell):
 def test_the_triple_product_by_enumeration_of_its_signs():
     keys = jax.random.split(jax.random.key(0), 6)
     old, new = ([jax.random.normal(k, (4,)) for k in three] for three in (keys[:3], keys[3:]))
-    outer = lambda x: jnp.einsum("i,j,k->ijk", *x)  # noqa: E731
+
+    def outer(x):
+        return jnp.einsum("i,j,k->ijk", *x)
+
     total = sum(
         outer(mixed(tuple(old), tuple(new), tuple(map(jnp.asarray, (s, t, s * t)))))
         for s, t in itertools.product([1.0, -1.0], repeat=2)

@@ -57,7 +57,10 @@ def test_what_a_horizon_has_is_what_tbptt_has():
     model = make_model("rhn", scale=2.5)
     xs, ys, resets = make_data(16)
     found = eg.lab.reach(model, xs, ys, resets, key=KEY, samples=8)
-    grad = lambda e: np.asarray(eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight)[8:]  # noqa: E731
+
+    def grad(e):
+        return np.asarray(eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight)[8:]
+
     exact = grad(eg.RTRL())
     for horizon in (1, 2, 5):
         missing = ((grad(eg.TBPTT(horizon=horizon, stride=1)) - exact) ** 2).sum()
@@ -113,7 +116,10 @@ def test_probes_find_what_tbptt_has():
     model = make_model("rhn", scale=2.5)
     xs, ys, resets = make_data(32)
     found = eg.lab.reach(model, xs, ys, resets, key=KEY, probes=3_000)
-    grad = lambda e: np.asarray(eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight)  # noqa: E731
+
+    def grad(e):
+        return np.asarray(eg.gradients(model, e, xs, ys, resets, key=KEY)[1].cell.weight)
+
     exact = grad(eg.RTRL())
     for i, lag in enumerate(found.at):
         at = [t for t in range(16, 32) if t % lag == lag - 1]
@@ -147,9 +153,12 @@ def test_all_basis_directions_give_the_gradient(monkeypatch):
     exact = np.asarray(eg.gradients(model, eg.RTRL(), xs, ys, resets, key=KEY)[1].cell.weight)
     size = model.cell.weight.size
     module = __import__("evergrad._core.probes", fromlist=["direction"])
-    unit = lambda cell, i: eqx.tree_at(  # noqa: E731
-        lambda c: c.weight, eg.parameters(cell), jnp.zeros(size).at[i].set(1.0).reshape(cell.weight.shape)
-    )
+
+    def unit(cell, i):
+        return eqx.tree_at(
+            lambda c: c.weight, eg.parameters(cell), jnp.zeros(size).at[i].set(1.0).reshape(cell.weight.shape)
+        )
+
     monkeypatch.setattr(module, "direction", unit)
     data = tuple(jnp.asarray(a) for a in (xs, ys, resets, np.ones(xs.shape)))
     slopes = module._exact.__wrapped__(model, data, jnp.arange(size))

@@ -59,7 +59,10 @@ def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):
     given = carried_and_memories(cell, estimator, 4, steps)
     cell, *given = jax.tree.map(lambda a: a.astype(dtype) if is_real(a) else a, (cell, *given))
     cells = changing(cell, steps)
-    mix = lambda vectors, gram, key: mixing(vectors, gram, estimator.rank, estimator.mix, key)  # noqa: E731
+
+    def mix(vectors, gram, key):
+        return mixing(vectors, gram, estimator.rank, estimator.mix, key)
+
     pure = eqx.filter_jit(lambda cells, carried, *rest: stream_by_stream(estimator.influence, carried, cells, *rest))(
         cells, *given
     )

@@ -235,7 +235,10 @@ def test_a_network_that_was_trained_again_is_another(plan):
 
 def test_measurements_are_made_once(plan):
     made = []
-    measure = lambda: made.append(1) or {"value": len(made)}  # noqa: E731
+
+    def measure():
+        return made.append(1) or {"value": len(made)}
+
     assert [plan.measured("x", {"a": 1}, measure)["value"] for _ in range(2)] == [1, 1]
     assert plan.measured("x", {"a": 2}, measure)["value"] == 2
 

@@ -25,7 +25,10 @@ def implicit(net, x, y):
     """−(∂C/∂s) (∂²E/∂s²)⁻¹ ∂²E/∂s∂θ where E is least, with the matrices written out."""
     rest, shape = jax.flatten_util.ravel_pytree(ep.relax(net, net.initial(), x, 0.0, y, STEPS))
     weights, rebuild = jax.flatten_util.ravel_pytree(net)
-    energy = lambda s, w: rebuild(w).energy(shape(s), x)  # noqa: E731
+
+    def energy(s, w):
+        return rebuild(w).energy(shape(s), x)
+
     curvature = jax.hessian(energy)(rest, weights)
     mixed = jax.jacobian(jax.grad(energy), argnums=1)(rest, weights)
     pull = jax.grad(lambda s: ep.cost(shape(s), y))(rest)

@@ -30,7 +30,10 @@ def implicit(model, x, y):
     cell = model.cell
     h, _ = rbp.settle(cell, x, 4000, 0.0)
     size = h.size
-    step = lambda h, w: eqx.tree_at(lambda c: c.weight, cell, w).step(h, x)  # noqa: E731
+
+    def step(h, w):
+        return eqx.tree_at(lambda c: c.weight, cell, w).step(h, x)
+
     transition, immediate = jax.jacobian(step, argnums=(0, 1))(h, cell.weight)
     delta = jax.grad(lambda h: model.readout.loss(model.readout(cell.output(h)), y))(h)
     matrix = jnp.eye(size) - transition.reshape(size, size)
@@ -51,7 +54,10 @@ def test_every_solver_is_implicit_differentiation(solver):
 
 def test_the_oracle_sees_a_transposed_transition(monkeypatch):
     xs, ys = data()
-    swapped = lambda back, forward, delta: rbp.neumann(forward, back, delta)  # noqa: E731
+
+    def swapped(back, forward, delta):
+        return rbp.neumann(forward, back, delta)
+
     monkeypatch.setitem(rbp.SOLVERS, "transposed", swapped)
     _, gradient = rbp.gradient(model(), xs, ys, "transposed", **EXACT)
     assert difference(gradient, xs, ys) > 1e-2

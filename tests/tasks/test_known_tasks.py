@@ -55,7 +55,10 @@ def test_add_has_three_levels():
     near, far = x[4:-3], x[:-7]
     assert x.mean() == pytest.approx(0.5, abs=0.02)
     with np.errstate(divide="ignore"):
-        loss = lambda p: -np.where(y == 1, np.log(p), np.log(1 - p))  # noqa: E731
+
+        def loss(p):
+            return -np.where(y == 1, np.log(p), np.log(1 - p))
+
         for p, level in ((0.625 + 0 * near, 0), (0.375 + 0.5 * near, 1), (0.5 + 0.5 * near - 0.25 * far, 2)):
             close(loss(p), levels[level], 200)
         shifted = 0.5 + 0.5 * x[3:-4] - 0.25 * far  # who looks one step beside t₁ does not have the optimum

@@ -136,9 +136,12 @@ def test_bits_per_symbol_with_the_state_reset_at_multiples_of_a_place(model):
 def test_samples_follow_the_model_and_the_temperature(model):
     peaked = eqx.tree_at(lambda m: m.readout.bias, model, jnp.asarray([0.0, 0.0, 2.0, 0.0, 0.0]))
     prompt = jnp.asarray([1, 2], jnp.int32)
-    draw = lambda temperature: np.asarray(  # noqa: E731
-        sample(peaked, prompt, 2000, jnp.asarray(temperature, jnp.result_type(float)), jax.random.key(0))
-    )
+
+    def draw(temperature):
+        return np.asarray(
+            sample(peaked, prompt, 2000, jnp.asarray(temperature, jnp.result_type(float)), jax.random.key(0))
+        )
+
     assert set(draw(0.0).tolist()) == {2}
     share = [np.mean(draw(temperature) == 2) for temperature in (0.3, 1.0, 100.0)]
     assert share[0] > 0.95 > share[1] > 0.3 > share[2]

@@ -140,7 +140,10 @@ def test_the_gradient_norm_is_that_of_the_next_gradient():
     for _ in range(4):
         data, probe = source.emit(probe)
         xs, ys, resets = [*xs, data.x], [*ys, data.y], [*resets, data.reset]
-    loss = lambda m: m.losses(jnp.stack(xs), jnp.stack(ys), jnp.stack(resets)).mean(axis=1).sum()  # noqa: E731
+
+    def loss(m):
+        return m.losses(jnp.stack(xs), jnp.stack(ys), jnp.stack(resets)).mean(axis=1).sum()
+
     gradient = eqx.filter_grad(loss)(model)
     expected = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(gradient)))
     assert gradient_norm(job.learner, state, source, position) == pytest.approx(expected / 4, rel=1e-5)

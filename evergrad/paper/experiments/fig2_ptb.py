@@ -30,7 +30,10 @@ def evaluated(plan: Plan, name: str, found: list[Line]) -> dict[str, Any]:
     figures = {}
     for run in (run for each in found if not each.search for run in each.runs()):
         if plan.finished(run) and not plan.diverged(run).exists():
-            measure = lambda run=run: held_out(plan.path(run))  # noqa: E731
+
+            def measure(run=run):
+                return held_out(plan.path(run))
+
             figures[run.id] = plan.measured(f"{name}-heldout-{run.id}", plan.trained(run) | {"ways": 2}, measure)
     return figures
 
