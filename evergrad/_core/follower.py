@@ -65,7 +65,7 @@ class Follower(eqx.Module):
         key = require_key(key, f"Follower.init(cell, batch={batch}, key=...)")
         self.estimator.check(cell)
         refuse_unless(
-            getattr(cell, "depth", None) != "layerwise",
+            not cell.layerwise,
             'Follower: a stack needs depth="exact", since δ is that of its output.',
         )
         start = initial_state(cell)
