@@ -42,9 +42,11 @@ def marker(i: int) -> str:
 def subplots(*shape: int, **how: Any) -> tuple[Any, Any]:
     """A figure and its axes in this style; what the caller has set in Matplotlib stays as it is."""
     import matplotlib
+    from cycler import cycler
     from matplotlib import pyplot as plt
 
-    with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": matplotlib.cycler(color=COLOURS)}):
+    settings: Any = {**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(settings):
         return plt.subplots(*shape, **{"layout": "constrained", **how})
 
 
