@@ -148,12 +148,12 @@ def panels(found: Iterable[Line]) -> dict[tuple[str, str, int], list[Line]]:
 
 
 def rival(row: Row, others: Iterable[Row]) -> Row | None:
-    """Rolling TBPTT of no less time a step: the shortest horizon that takes as long, else the longest there is."""
+    """Rolling TBPTT of no less time a step: the shortest horizon that takes as long; None if none does."""
     same = [each for each in others if each.rolling and each.lag == row.lag and each.milliseconds is not None]
     if not same or row.milliseconds is None:
         return None
     slower = [each for each in same if not_none(each.milliseconds) >= row.milliseconds]
-    return min(slower, key=lambda each: each.horizon) if slower else max(same, key=lambda each: each.horizon)
+    return min(slower, key=lambda each: each.horizon) if slower else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +174,8 @@ class Bite:
         who = f"{line.task}, {line.cell} {line.units}: {line.estimator} ({_time(line.milliseconds)})"
         if not any(row.count for row in line.rows):
             return f"{who} learns at none of the lags {', '.join(map(str, line.at))}."
+        if not self.rivals:
+            return f"{who} learns up to a lag of {line.reached}; no rolling TBPTT of as much time a step was tried."
         if not self.lags:
             return f"{who} learns up to a lag of {line.reached}; rolling TBPTT of no less time a step learns wherever it does."
         told = "; ".join(self._at(lag) for lag in self.lags)

@@ -135,6 +135,9 @@ def test_what_was_not_shown_is_not_said():
     (bite,) = results.bites(contest(rolling=LEARNED))
     assert bite.lags == []
     assert "rolling TBPTT of no less time a step learns wherever it does" in bite.sentence
+    quicker = trial(ms=2.0) + trial("TBPTT(horizon=64)", errors=(1.0,), ms=1.9, horizon=64)
+    (alone,) = results.bites(results.lines(results.rows(quicker)))
+    assert "no rolling TBPTT of as much time a step was tried" in alone.sentence
     (lost,) = results.bites(results.lines(results.rows(trial(errors=(1.0, None)))))
     assert "learns at none of the lags 100" in lost.sentence
 

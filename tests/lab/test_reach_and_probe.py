@@ -6,10 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import evergrad as eg
 from evergrad._core.planner import Rates
+from evergrad._tasks.repeat import Repeat
 from evergrad._training.reports import rows
 from evergrad.extend import Data
 from evergrad.lab.noise import measure
@@ -232,3 +234,25 @@ def test_a_run_is_looked_at_under_way(tmp_path):
     assert [row["step"] for row in whole] == [15, 30, 45, 60]
     assert whole == cut
     assert (tmp_path / "whole" / "metrics.jsonl").read_bytes() == (tmp_path / "cut" / "metrics.jsonl").read_bytes()
+
+
+def test_a_network_that_was_trained_to_copy_looks_back_as_far_as_it_must():
+    """A bit said again 12 steps after it was shown: 13 steps with both ends. Untrained, the network does not look so far."""
+    task = Repeat(length=1, gap=11)
+    model = eg.Model(eg.MinGRU(2, 16, key=KEY, initial="chrono:12"), eg.Softmax(16, 2, key=KEY, initial="fan_in"))
+    learner = eg.Learner(model, eg.RTRL(), optax.adam(0.03), clip=1.0)
+    state = learner.init(batch=16, key=KEY)
+    state, *_ = learner.follow(state, task, task.start(batch=16, key=KEY), 1500)
+
+    def looked(model):
+        position, data = task.start(batch=4, key=KEY), []
+        for _ in range(150):
+            each, position = task.emit(position)
+            data.append(each)
+        stretch = jax.tree.map(lambda *a: np.stack(a), *data)
+        return eg.lab.reach(model, stretch.x, stretch.y, stretch.reset, weights=stretch.weight, key=KEY)
+
+    trained = looked(state.model)
+    assert trained.horizon() == 13
+    assert trained.shares[11] < 0.9
+    assert looked(model).horizon() < 13
