@@ -25,7 +25,7 @@ class OnlineRNNMultiTargetRegressor(ChangeLearner, base.MultiTargetRegressor):
     cell
         "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
         of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky". None is "elstm", or "lstm" if an estimator
-        is given.
+        or several layers are given.
     estimator
         Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
     optimiser
@@ -45,10 +45,10 @@ class OnlineRNNMultiTargetRegressor(ChangeLearner, base.MultiTargetRegressor):
     --------
     >>> from evergrad.river import OnlineRNNMultiTargetRegressor
     >>> model = OnlineRNNMultiTargetRegressor(units=4, seed=0)
-    >>> for now in range(20):
-    ...     model.learn_one({"reading": now % 2}, {"flow": now % 4, "level": now % 3})
+    >>> for now in range(10):
+    ...     model.learn_one({"reading": now % 4}, {"next": (now + 1) % 4, "same": now % 4})
     >>> sorted(model.predict_one({"reading": 0}))
-    ['flow', 'level']
+    ['next', 'same']
     """
 
     def __init__(
