@@ -106,8 +106,8 @@ class StreamLearner(abc.ABC):
 
     @property
     def _usual_cell(self) -> str:
-        """One with a cheap exact gradient; for an estimator of somebody's choice one that all of them can do with."""
-        return "elstm" if self.estimator is None else "lstm"
+        """One with a cheap exact gradient; in a stack, or for an estimator of somebody's choice, one that all of them can do with."""
+        return "elstm" if self.estimator is None and self.layers == 1 else "lstm"
 
     @property
     def _lanes(self) -> int | None:

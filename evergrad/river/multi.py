@@ -25,7 +25,7 @@ class OnlineRNNMultiTargetRegressor(ChangeLearner, base.MultiTargetRegressor):
     cell
         "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
         of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky". None is "elstm", or "lstm" if an estimator
-        is given.
+        or several layers are given.
     estimator
         Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
     optimiser
