@@ -11,7 +11,16 @@ from evergrad._core.saving import copy, save
 
 
 class Log:
-    """Says how it goes, in a line. `extra` is a function of the progress that gives a dict of further figures."""
+    """Says how it goes, in a line. `extra` is a function of the progress that gives a dict of further figures.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Log(say=lambda line: print(line[:10]))], every=10)
+        step 10/20
+        step 20/20
+    """
 
     def __init__(
         self,
@@ -31,7 +40,18 @@ class Log:
 
 
 class Checkpoint:
-    """Saves the state to a file, which is always whole; `eg.load(path, learner)` has it again. `{step}` in the name keeps all."""
+    """Saves the state to a file, which is always whole; `eg.load(path, learner)` has it again. `{step}` in the name keeps all.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Checkpoint(folder / "{step}.npz")], every=10)
+        >>> sorted(file.name for file in folder.iterdir())
+        ['10.npz', '20.npz']
+    """
 
     def __init__(self, path: str | Path, every: int | None = None):
         _check_every(every, f"Checkpoint({str(path)!r})")
@@ -45,6 +65,15 @@ class EarlyStop:
     """Stops when the loss has not fallen by more than `least` for `patience` calls in a row, and keeps the `best` model.
 
     `of` is a function of the progress that gives what is to fall, a validation loss, say; by default the training loss.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
+        >>> early = eg.EarlyStop(patience=1, every=5, of=lambda progress: 1.0)
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[early], every=10)
+        >>> int(state.time), early.best_step
+        (10, 5)
     """
 
     def __init__(
@@ -72,7 +101,18 @@ class EarlyStop:
 
 
 class TensorBoard:
-    """Writes loss and speed to TensorBoard event files in a folder; `extra` is as with `Log`."""
+    """Writes loss and speed to TensorBoard event files in a folder; `extra` is as with `Log`.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.TensorBoard(folder)], every=10)
+        >>> len([*Path(folder).iterdir()])
+        1
+    """
 
     def __init__(
         self,

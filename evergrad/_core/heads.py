@@ -22,6 +22,12 @@ class Head(Readout):
     several heads `module` is a dict of them, and z a dict of what each gives; `loss` and `predict` are then functions of these
     dicts, or dicts too: a loss for each head, which are added up, each with the y of its name, and a prediction for each.
     A target is missing for all heads or for none (`weights=`); leave a term out of a loss of your own to do more.
+
+    Examples:
+        >>> head = eg.Head(eqx.nn.MLP(8, 2, 16, 1, key=key), lambda z, y: jnp.abs(z - y).sum())
+        >>> model = eg.Model(eg.LSTM(inputs=3, units=8, key=key), head)
+        >>> model.losses(jnp.ones((5, 4, 3)), jnp.ones((5, 4, 2))).shape
+        (5, 4)
     """
 
     module: Any
@@ -129,6 +135,12 @@ class Gaussian(Readout):
     """A mean and a variance for every one of `outputs` numbers; the loss is −log N(y; mean, variance) in nats, summed.
 
     Predictions are a dict of "mean" and "variance". The variance is softplus of an affine map, and at least 10⁻⁶.
+
+    Examples:
+        >>> model = eg.Model(eg.GRU(inputs=3, units=8, key=key), eg.Gaussian(units=8, outputs=2, key=key))
+        >>> _, predictions = model.run(jnp.ones((5, 4, 3)))
+        >>> predictions["variance"].shape
+        (5, 4, 2)
     """
 
     units: int = eqx.field(static=True)

@@ -13,6 +13,13 @@ def open_run(folder: str | Path) -> tuple[Any, Any, Any]:
     `task.source` makes the streams, and `task.position` is where the run was in them, so that
     `learner.fit(state, task.source, steps, position=task.position)` goes on as the run would. Sets JAX's precision to that
     of the run (`--precision`). Needs `evergrad[cli]`.
+
+    Examples:
+        >>> try:
+        ...     learner, state, task = eg.open_run("runs/nothing-here")
+        ... except eg.InputError as error:
+        ...     print(error)
+        there is no folder runs/nothing-here: give the --out of a run.
     """
     try:
         from evergrad._training import folder as folders, run
