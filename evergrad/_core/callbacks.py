@@ -14,11 +14,10 @@ class Log:
     """Says how it goes, in a line. `extra` is a function of the progress that gives a dict of further figures.
 
     Examples:
-        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
         >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
-        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
-        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Log(say=lambda line: print(line[:10]))], every=10)
-        step 10/20
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Log(20, say=lambda line: print(line[:10]))])
         step 20/20
     """
 
@@ -43,13 +42,15 @@ class Checkpoint:
     """Saves the state to a file, which is always whole; `eg.load(path, learner)` has it again. `{step}` in the name keeps all.
 
     Examples:
-        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
         >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
-        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Checkpoint(folder / "{step}.npz")], every=10)
-        >>> sorted(file.name for file in folder.iterdir())
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     state, _ = learner.fit(
+        ...         learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Checkpoint(f"{folder}/{{step}}.npz", every=10)]
+        ...     )
+        ...     print(sorted(path.name for path in Path(folder).iterdir()))
         ['10.npz', '20.npz']
     """
 
@@ -67,13 +68,15 @@ class EarlyStop:
     `of` is a function of the progress that gives what is to fall, a validation loss, say; by default the training loss.
 
     Examples:
-        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
         >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
-        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
-        >>> early = eg.EarlyStop(patience=1, every=5, of=lambda progress: 1.0)
-        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[early], every=10)
-        >>> int(state.time), early.best_step
-        (10, 5)
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> early = eg.EarlyStop(patience=3, every=5)
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[early])
+        >>> early.best_step
+        20
+        >>> early.best.cell.units  # the model that was best
+        4
     """
 
     def __init__(
@@ -104,14 +107,14 @@ class TensorBoard:
     """Writes loss and speed to TensorBoard event files in a folder; `extra` is as with `Log`.
 
     Examples:
-        >>> model = eg.Model(eg.RNN(inputs=3, units=4, key=key), eg.Linear(units=4, outputs=2, key=key))
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
         >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
-        >>> xs, ys = jnp.ones((20, 2, 3)), jnp.ones((20, 2, 2))
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.TensorBoard(folder)], every=10)
-        >>> len([*Path(folder).iterdir()])
-        1
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.TensorBoard(folder, every=10)])
+        ...     print(len(list(Path(folder).iterdir())), "file")
+        1 file
     """
 
     def __init__(

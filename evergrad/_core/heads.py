@@ -24,10 +24,12 @@ class Head(Readout):
     A target is missing for all heads or for none (`weights=`); leave a term out of a loss of your own to do more.
 
     Examples:
-        >>> head = eg.Head(eqx.nn.MLP(8, 2, 16, 1, key=key), lambda z, y: jnp.abs(z - y).sum())
-        >>> model = eg.Model(eg.LSTM(inputs=3, units=8, key=key), head)
-        >>> model.losses(jnp.ones((5, 4, 3)), jnp.ones((5, 4, 2))).shape
-        (5, 4)
+        >>> def absolute(z, y):
+        ...     return jnp.abs(z - y).sum()
+        >>> head = eg.Head(eqx.nn.Linear(4, 2, key=key), absolute)
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), head)
+        >>> model.losses(jnp.ones((20, 2, 1)), jnp.ones((20, 2, 2))).shape
+        (20, 2)
     """
 
     module: Any
@@ -137,10 +139,10 @@ class Gaussian(Readout):
     Predictions are a dict of "mean" and "variance". The variance is softplus of an affine map, and at least 10⁻⁶.
 
     Examples:
-        >>> model = eg.Model(eg.GRU(inputs=3, units=8, key=key), eg.Gaussian(units=8, outputs=2, key=key))
-        >>> _, predictions = model.run(jnp.ones((5, 4, 3)))
-        >>> predictions["variance"].shape
-        (5, 4, 2)
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Gaussian(units=4, outputs=1, key=key))
+        >>> _, predictions = model.run(jnp.ones((20, 2, 1)))
+        >>> sorted(predictions), predictions["variance"].shape
+        (['mean', 'variance'], (20, 2, 1))
     """
 
     units: int = eqx.field(static=True)

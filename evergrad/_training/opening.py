@@ -15,11 +15,12 @@ def open_run(folder: str | Path) -> tuple[Any, Any, Any]:
     of the run (`--precision`). Needs `evergrad[cli]`.
 
     Examples:
+        >>> learner, state, task = eg.open_run("runs/copy")  # doctest: +SKIP
         >>> try:
-        ...     learner, state, task = eg.open_run("runs/nothing-here")
-        ... except eg.InputError as error:
-        ...     print(error)
-        there is no folder runs/nothing-here: give the --out of a run.
+        ...     eg.open_run("no such folder")
+        ... except eg.InputError:
+        ...     print("there is no run")
+        there is no run
     """
     try:
         from evergrad._training import folder as folders, run
