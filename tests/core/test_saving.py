@@ -102,6 +102,22 @@ def test_any_changed_byte_is_noticed(saved, tmp_path):
         assert eqx.tree_equal(again, saved[2])  # a byte that stands for nothing, in the archive's own headers
 
 
+def test_an_array_put_in_the_place_of_another_is_noticed(saved, tmp_path):
+    """In an archive that is whole: the checksum of the array, or of the notes, is what notices."""
+    with np.load(saved[0]) as file:
+        contents = dict(file)
+    number = max(contents, key=lambda name: contents[name].size if name != "about" else 0)
+    other = contents[number].copy()
+    other[0] ^= 1
+    renamed = contents["about"].tobytes().replace(b'"batch": 2', b'"batch": 3')
+    for name, content in ((number, other), ("about", np.frombuffer(renamed, np.uint8))):
+        file = io.BytesIO()
+        np.savez(file, **(contents | {name: content}))
+        (tmp_path / "changed").write_bytes(file.getvalue())
+        with pytest.raises(eg.InputError, match="checksum"):
+            eg.load(tmp_path / "changed", saved[1])
+
+
 @pytest.mark.parametrize("length", [0, 10, 1000, -100])
 def test_a_file_cut_short_is_refused(saved, tmp_path, length):
     (tmp_path / "short").write_bytes(saved[0].read_bytes()[:length])
