@@ -31,7 +31,11 @@ build/tutorials/%.md: docs/tutorials/%.py scripts/notebooks.py $(shell find ever
 	@echo "executing $<"
 	@$(BIN)/python scripts/notebooks.py $< --out $(@D)
 
-test: $(STAMP) lint types ## style, types, and all tests but the slow ones
+test: $(STAMP) lint ## style, types, and all tests but the slow ones
+	@$(MAKE) --no-print-directory -j 2 types pytest
+
+.PHONY: pytest
+pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=15
 
 .PHONY: dist

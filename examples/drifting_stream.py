@@ -13,9 +13,9 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("agg")
-import matplotlib.pyplot as plt
 import numpy as np
 
+from evergrad import _style as style
 from evergrad.river import OnlineRNNRegressor
 
 SAMPLES, CHANGES, SEED, AHEAD = 2400, (800, 1600), 0, 3
@@ -58,11 +58,11 @@ def main(path: Path) -> None:
 
 def draw(errors, path):
     smooth = lambda a: np.convolve(a, np.ones(50) / 50, "valid")  # noqa: E731
-    figure, axis = plt.subplots(figsize=(7.5, 3.2))
+    figure, axis = style.subplots(figsize=(7.5, 3.2))
     looks = {
-        "persistence": ("#9aa5b1", "persistence"),
-        "frozen": ("#c8553d", "stopped learning"),
-        "live": ("#1b6ca8", "learns on"),
+        "persistence": (style.OTHERS, "persistence"),
+        "frozen": (style.THEIRS, "stopped learning"),
+        "live": (style.OURS, "learns on"),
     }
     for name, (colour, label) in looks.items():
         axis.plot(np.arange(49, SAMPLES), smooth(errors[name]), color=colour, label=label, linewidth=1.4)
@@ -70,10 +70,8 @@ def draw(errors, path):
         axis.axvline(change, color="black", linewidth=0.8, linestyle=":")
     axis.text(CHANGES[0] + 10, axis.get_ylim()[1] * 0.93, "the rule changes", fontsize=8)
     axis.set(xlabel="sample", ylabel="error, mean of 50", xlim=(0, SAMPLES), ylim=(0, None))
-    axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8, loc="upper left")
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
+    style.finished(figure).savefig(path, dpi=100)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,12 @@ class World(NamedTuple):
     age: jax.Array
 
 
+def _seen(cue, shown, *flags):
+    """The cue if it is shown, and what else there is to see, as numbers."""
+    one = jnp.where(shown, jax.nn.one_hot(cue, 2), 0.0)
+    return jnp.concatenate([one, jnp.asarray(jnp.stack([jnp.asarray(flag) for flag in flags]), one.dtype)])
+
+
 class Maze:
     """A corridor of `length` steps. After three times as many without a turn an episode is over, and was no success."""
 
@@ -78,8 +84,7 @@ class Maze:
 
     def look(self, world):
         start, end = world.age == 0, world.at == self.length
-        cue = jax.nn.one_hot(world.cue, 2) * start
-        return jnp.concatenate([cue, jnp.stack([~end, end]).astype(cue.dtype)])
+        return _seen(world.cue, start, ~end, end)
 
     def act(self, world, action, key):
         """The reward, whether the episode is over, whether it was a success, and the world after it."""
@@ -104,11 +109,11 @@ class Conditioning:
         return World(jax.random.randint(key, (), 0, 2), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
     def look(self, world):
-        cue = jax.nn.one_hot(world.cue, 2) * (world.age == 0)
-        return jnp.concatenate([cue, jnp.stack([jnp.ones(()), ((world.age == self.length) & (world.cue == 1)) * 1.0])])
+        rewarded = (world.age == self.length) & (world.cue == 1)
+        return _seen(world.cue, world.age == 0, True, rewarded)
 
     def act(self, world, action, key):
-        reward = ((world.age + 1 == self.length) & (world.cue == 1)) * 1.0
+        reward = jnp.where((world.age + 1 == self.length) & (world.cue == 1), 1.0, 0.0)
         over = world.age + 1 == self.length + 10
         after = World(world.cue, world.at, world.age + 1)
         return reward, over, over, jax.tree.map(lambda a, b: jnp.where(over, a, b), self.begin(key), after)
@@ -116,7 +121,11 @@ class Conditioning:
     def worth(self, world):
         """The discounted reward that is to come in this episode: what a perfect critic says."""
         left = self.length - world.age
-        return jnp.where((world.cue == 1) & (left > 0), DISCOUNT ** jnp.maximum(left - 1, 0).astype(float), 0.0)
+        return jnp.where(
+            (world.cue == 1) & (left > 0),
+            DISCOUNT ** jnp.asarray(jnp.maximum(left - 1, 0), jnp.result_type(float)),
+            0.0,
+        )
 
 
 class Agent(eqx.Module):
@@ -177,7 +186,7 @@ class Trainer:
         logits = jax.vmap(agent.policy)(h)
         action = jax.random.categorical(act, logits)
         actor, critic, bonus = self.deltas(agent, followed, h, action)
-        keep = (1 - run.new) * DISCOUNT * LAMBDA  # an episode's trace ends with it
+        keep = jnp.where(run.new, 0.0, DISCOUNT * LAMBDA)  # an episode's trace ends with it
         traces = tuple(
             jax.tree.map(lambda z, g: z * keep.reshape(-1, *[1] * (g.ndim - 1)) + g, old, new)
             for old, new in zip(run.traces, (actor, critic), strict=True)
@@ -188,9 +197,11 @@ class Trainer:
         return Run(agent, optimiser, followed, world, over, traces, value, reward, bonus, key), (over, right, error)
 
     def learn(self, run, surprise):
+        acts = float(self.task.actor)
+
         def ascent(actor, critic, bonus):
             said = surprise.reshape(-1, *[1] * (actor.ndim - 1))
-            return -((said * (actor * self.task.actor + critic)).mean(0) + ENTROPY * bonus * self.task.actor)
+            return -((said * (acts * actor + critic)).mean(0) + acts * ENTROPY * bonus)
 
         gradient = jax.tree.map(ascent, *run.traces, run.bonus)
         updates, optimiser = self.optimiser.update(gradient, run.optimiser, parameters(run.agent))
@@ -246,7 +257,7 @@ def train(
     found = []
     for at in range(reports):
         arrays, over, right, error = part(arrays)
-        share = float(right / jnp.maximum(over, 1))
+        share = int(right) / max(1, int(over))
         found.append(
             {"step": (at + 1) * (steps // reports), "success": share, "error": float(error), "episodes": int(over)}
         )

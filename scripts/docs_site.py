@@ -18,6 +18,13 @@ _LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)]*)?(\))")
 _SCHEME = re.compile(r"[a-z]+:|/")
 
 
+def on_config(config):
+    """Pages of docs/ that the menu does not name stand at the end of its guide."""
+    named, guide = str(config.nav), next(part["Guide"] for part in config.nav if "Guide" in part)
+    guide += [page.name for page in sorted(DOCS.glob("*.md")) if f"'{page.name}'" not in named]
+    return config
+
+
 def on_files(files, config):
     for program in sorted(TUTORIALS.glob("*.py")):
         for file in _executed(program):

@@ -73,12 +73,24 @@ def parquet(place):
     assert pyarrow.parquet.read_table(place / "a.parquet").num_rows == 2
 
 
+def serve(place):
+    """What it is made of is there, its page too."""
+    import uvicorn
+
+    from evergrad.serve.app import make_app
+
+    assert callable(make_app)
+    assert uvicorn.run
+    assert (Path(sys.modules["evergrad.serve"].__file__).parent / "page.html").stat().st_size > 100
+    assert "serve" in _evergrad(place, "serve", "--help")
+
+
 def everything(place):
     """What needs two extras: a series from a Parquet file, with TensorBoard."""
     import numpy as np
     import pyarrow.parquet
 
-    for part in (cli, river, export, flax):
+    for part in (cli, river, export, flax, serve):
         part(place)
     table = pyarrow.table({"a": np.sin(np.arange(200.0))})
     pyarrow.parquet.write_table(table, place / "wave.parquet")
@@ -87,7 +99,9 @@ def everything(place):
     assert [*(place / "series" / "tensorboard").glob("events.*")]
 
 
-PARTS = {each.__name__: each for each in (core, cli, river, export, flax, tensorboard, parquet)} | {"all": everything}
+PARTS = {each.__name__: each for each in (core, cli, river, export, flax, tensorboard, parquet, serve)} | {
+    "all": everything
+}
 
 
 def _learned():

@@ -27,7 +27,7 @@ os.environ.setdefault("XLA_FLAGS", QUICKLY)
 with install_import_hook("evergrad", "beartype.beartype"):
     import evergrad._public  # noqa: F401
 
-os.environ["EVERGRAD_COMPILED"] = "0"  # nothing of a test is left in the user\'s cache
+os.environ["EVERGRAD_COMPILED"] = "0"  # nothing of a test is left in the user's cache
 CACHE = "EVERGRAD_TEST_CACHE"  # a folder for compiled programs; one that is given is kept, and the next run is faster
 
 

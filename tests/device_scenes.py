@@ -36,6 +36,11 @@ def model(cell=eg.RHN, readout=eg.Softmax, inputs=INPUTS):
     return eg.Model(cell(inputs=inputs, units=UNITS, key=keys[0]), readout(UNITS, inputs, key=keys[1]))
 
 
+def stack(inputs, units, *, key):
+    one, two = jax.random.split(key)
+    return eg.Stack(eg.GRU(inputs, units, key=one), eg.LSTM(units, units, key=two))
+
+
 def learner(estimator, model):
     return eg.Learner(model, estimator, optax.adam(3e-3), clip=1.0)
 
@@ -101,7 +106,9 @@ def lanes(name, devices):
 
 
 def influence(name, cell, devices):
-    return learned(ESTIMATORS[name], int(devices), shard="influence", cell=getattr(eg, cell))
+    return learned(
+        ESTIMATORS[name], int(devices), shard="influence", cell=stack if cell == "stack" else getattr(eg, cell)
+    )
 
 
 def task(name, devices):

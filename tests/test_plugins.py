@@ -137,6 +137,27 @@ def evergrad(site, *words):
     return python(site, "-m", "evergrad", *words)
 
 
+COMMANDS = """
+import json
+import sys
+
+from typer.testing import CliRunner
+
+from evergrad._cli import app
+
+for words in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    print(json.dumps(done.stdout))
+"""
+
+
+def commands(site, *lines):
+    """What each says, one after the other in one process."""
+    words = json.dumps([[*map(str, line)] for line in lines])
+    return [json.loads(line) for line in python(site, "-c", COMMANDS, words).splitlines()]
+
+
 def test_help_lists_what_others_registered_without_importing_jax(theirs):
     shown = evergrad(theirs, "train", "copy", "--help")
     for word in ("halving", "fading", "tempered", "--fade", "What is left of the influence"):
@@ -147,22 +168,27 @@ def test_help_lists_what_others_registered_without_importing_jax(theirs):
     assert python(theirs, "-c", look).split() == ["False", "True"]
 
 
-def test_a_run_with_all_three_is_trained_resumed_and_measured(theirs, tmp_path):
+def test_a_run_with_all_three_is_trained_resumed_measured_and_planned(theirs, tmp_path):
     chosen = ["--cell", "halving", "--readout", "tempered", "--estimator", "fading", "--fade", "0.8", "--window", "2"]
     sizes = ["--units", "4", "--batch", "2", "--steps", "20", "--report", "10"]
-    evergrad(theirs, "train", "copy", *chosen, *sizes, "--out", tmp_path / "run")
+    noise = ["lab", "noise", tmp_path / "run", "--estimator", "fading:fade=0.5", "--steps", "20", "--repetitions", "2"]
+    _, about, measured, planned = commands(
+        theirs,
+        ["train", "copy", *chosen, *sizes, "--out", tmp_path / "run"],
+        ["info", tmp_path / "run"],
+        [*noise, "--out", tmp_path / "noise"],
+        ["plan", "--cell", "halving", "--units", "4"],
+    )
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert "fading" in json.dumps(settings)
     assert "0.8" in json.dumps(settings)
     assert "30" in evergrad(theirs, "resume", tmp_path / "run", "--steps", "30")
-    about = evergrad(theirs, "info", tmp_path / "run")
     assert "Fading(window=2, fade=0.8)" in about or "fading" in about
-    noise = ["lab", "noise", tmp_path / "run", "--estimator", "fading:fade=0.5", "--steps", "20", "--repetitions", "2"]
-    assert "fading" in evergrad(theirs, *noise, "--out", tmp_path / "noise")
+    assert "fading" in measured
+    assert "Fading(" in planned
 
 
-def test_the_planner_and_river_know_them(theirs, tmp_path):
-    assert "Fading(" in evergrad(theirs, "plan", "--cell", "halving", "--units", "8")
+def test_river_knows_them(theirs, tmp_path):
     assert "river and saving know it" in python(theirs, "-c", RIVER, tmp_path / "model.safetensors")
 
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import optax
 import pytest
 import typer
-import yaml
 
 import evergrad as eg
 from evergrad import _extend, _public
@@ -141,9 +140,8 @@ def test_a_cell_that_should_fail_must():
         notebooks.executed("# %%\n1 / 0\n")
 
 
-def test_every_page_is_in_the_menu():
-    text = (ROOT / "mkdocs.yml").read_text()
-    menu = str(yaml.safe_load(text)["nav"])
+def test_every_page_is_in_the_menu(site):
+    menu = str(site.nav)
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     pages += [program.relative_to(ROOT / "docs").with_suffix(".md") for program in TUTORIALS]
     assert [str(page) for page in pages if f"'{page.as_posix()}'" not in menu] == []
@@ -164,18 +162,35 @@ def test_what_a_page_loads(tmp_path, page, loads):
     assert len(check_site.loaded_from_elsewhere(tmp_path)) == loads
 
 
-def test_the_site_is_built_strictly_and_loads_nothing(tmp_path, monkeypatch):
-    """With the tutorials' pages as they are before they were executed."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The configuration of a site that was built, strictly, with pages for tutorials that nobody has executed."""
     config = importlib.import_module("mkdocs.config")
     build = importlib.import_module("mkdocs.commands.build")
-    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
-    made = config.load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path / "site"))
-    hooks = made.plugins["scripts/docs_site.py"]
-    monkeypatch.setattr(hooks, "EXECUTED", tmp_path)
+    folder = tmp_path_factory.mktemp("built")
     for program in TUTORIALS:
-        (tmp_path / f"{program.stem}.md").write_text(f"# {program.stem}\n")
-    build.build(made)
-    assert check_site.loaded_from_elsewhere(tmp_path / "site") == []
-    assert (
-        "KroneckerCell" not in (tmp_path / "site" / "tutorials" / "own-cell.html").read_text()
-    )  # not an executed page
+        (folder / f"{program.stem}.md").write_text(f"# {program.stem}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        made = config.load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder / "site"))
+        patch.setattr(made.plugins["scripts/docs_site.py"], "EXECUTED", folder)
+        build.build(made)
+    return made
+
+
+def test_the_site_loads_nothing_from_elsewhere(site):
+    assert check_site.loaded_from_elsewhere(Path(site.site_dir)) == []
+
+
+def test_tutorials_are_pages_and_programs(site):
+    folder = Path(site.site_dir) / "tutorials"
+    for program in TUTORIALS:
+        assert f'<h1 id="{program.stem}">' in (folder / f"{program.stem}.html").read_text()
+        assert (folder / program.name).read_bytes() == program.read_bytes()
+
+
+def test_files_elsewhere_in_the_repository_are_taken_in(site):
+    folder = Path(site.site_dir) / "repository"
+    assert (folder / "experiments" / "results" / "desk" / "report.html").exists()
+    assert "../repository/examples/related/folder.html" not in (Path(site.site_dir) / "related-work.html").read_text()
+    assert "repository/examples/related/folder.html" in (Path(site.site_dir) / "related-work.html").read_text()

@@ -8,7 +8,7 @@ import types
 
 import evergrad
 
-APART = ("deep_river_run", "braintrace_run", "__main__")  # scripts of other environments
+APART = ("deep_river_run", "braintrace_run", "pytorch_run", "__main__")  # scripts of other environments
 
 
 def modules():

@@ -125,7 +125,8 @@ _ = axes.legend(frameon=False)
 #
 # ## The trained model
 #
-# It is in the state: `state.model`. `losses` gives what it loses on a sequence, with its weights as they are.
+# It is in the state: `state.model`. `losses` gives what it loses on a sequence, with its weights as they are, and `run` what it
+# predicts.
 
 # %%
 new = episodes(4, seed=1)  # cues that it has never seen

@@ -44,7 +44,8 @@ print(
 # ## A loss
 #
 # A readout is a linear map of the state, and two functions of the result `z`: what is predicted, and what that costs if the truth is
-# `y`. The squared error of `eg.Linear` is torn away by outliers. Huber's loss is not:
+# `y`. The squared error of `eg.Linear` is torn away by outliers. Huber's loss is not. Where a module and a function are all you
+# need, `eg.Head(eqx.nn.Linear(8, 1, key=two), loss)` is a readout in one line; here it is a class, so that you see what one is:
 
 # %%
 import equinox as eqx

@@ -2,7 +2,7 @@
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -43,7 +43,7 @@ def export(
         job, progress = load(open_run(run), with_data=False)
         if format is Format.onnx:
             scaled = scaling and job.settings.task == "series"
-            scale = job.task.scaling(job.settings, progress.step) if scaled else None
+            scale = cast(Any, job.task).scaling(job.settings, progress.step) if scaled else None
             written = export_onnx(progress.state.model, out, scale=scale)
         else:
             written = export_safetensors(progress.state.model, out)

@@ -69,6 +69,28 @@ def seasons(
         rich.print(daily.table(found))
 
 
+@app.command()
+def labels(
+    data: Annotated[Path | None, typer.Option(help="Folder with elec2/; without it Elec2 is left out.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Of one data set; may be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+    rows: Annotated[int, typer.Option(min=100, max=20000, help="The most of a data set.")] = 20000,
+) -> None:
+    """The classifier beside river's logistic regression: errors and log loss."""
+    with explained():
+        import rich
+
+        from evergrad.bench.streams import labels as comparison
+
+        found = []
+        for row in comparison.rows(data, only or [], seeds, rows):
+            rich.print(
+                f"{row.stream}: {row.model}, seed {row.seed}: {row.wrong:.4f} wrong, log loss {row.log_loss:.4f}"
+            )
+            found.append(row)
+        rich.print(comparison.table(found))
+
+
 def _delays(data, only, at, seeds, out):
     import rich
 

@@ -11,7 +11,15 @@ from evergrad._core.saving import copy, save
 
 
 class Log:
-    """Says how it goes, in a line. `extra` is a function of the progress that gives a dict of further figures."""
+    """Says how it goes, in a line. `extra` is a function of the progress that gives a dict of further figures.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Log(20, say=lambda line: print(line[:10]))])
+        step 20/20
+    """
 
     def __init__(
         self,
@@ -31,7 +39,20 @@ class Log:
 
 
 class Checkpoint:
-    """Saves the state to a file, which is always whole; `eg.load(path, learner)` has it again. `{step}` in the name keeps all."""
+    """Saves the state to a file, which is always whole; `eg.load(path, learner)` has it again. `{step}` in the name keeps all.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     state, _ = learner.fit(
+        ...         learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.Checkpoint(f"{folder}/{{step}}.npz", every=10)]
+        ...     )
+        ...     print(sorted(path.name for path in Path(folder).iterdir()))
+        ['10.npz', '20.npz']
+    """
 
     def __init__(self, path: str | Path, every: int | None = None):
         _check_every(every, f"Checkpoint({str(path)!r})")
@@ -45,6 +66,17 @@ class EarlyStop:
     """Stops when the loss has not fallen by more than `least` for `patience` calls in a row, and keeps the `best` model.
 
     `of` is a function of the progress that gives what is to fall, a validation loss, say; by default the training loss.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> early = eg.EarlyStop(patience=3, every=5)
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[early])
+        >>> early.best_step
+        20
+        >>> early.best.cell.units  # the model that was best
+        4
     """
 
     def __init__(
@@ -72,7 +104,18 @@ class EarlyStop:
 
 
 class TensorBoard:
-    """Writes loss and speed to TensorBoard event files in a folder; `extra` is as with `Log`."""
+    """Writes loss and speed to TensorBoard event files in a folder; `extra` is as with `Log`.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[eg.TensorBoard(folder, every=10)])
+        ...     print(len(list(Path(folder).iterdir())), "file")
+        1 file
+    """
 
     def __init__(
         self,
@@ -90,7 +133,9 @@ class TensorBoard:
             figures["steps_per_second"] = now.steps_per_second
         for name, value in figures.items():
             self._writer.add_scalar(name, value, now.step)
-        self._writer.close() if now.step == now.steps else self._writer.flush()
+        # what is flushed reaches the file some time later, and what is closed now
+        written = self._writer.close if now.step == now.steps else self._writer.flush
+        written()
 
 
 def summary_writer(who: str) -> Any:

@@ -98,7 +98,18 @@ def advance(
 
 @dataclasses.dataclass
 class Progress:
-    """What a callback of `Learner.fit` is told. `state` is given away to the next step: `eg.copy` what is to be kept."""
+    """What a callback of `Learner.fit` is told. `state` is given away to the next step: `eg.copy` what is to be kept.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> xs = ys = jnp.ones((20, 2, 1))
+        >>> def watch(now):
+        ...     print(now.step, "of", now.steps)
+        >>> state, _ = learner.fit(learner.init(batch=2, key=key), (xs, ys), 20, callbacks=[watch], every=10)
+        10 of 20
+        20 of 20
+    """
 
     learner: Any
     state: Any

@@ -16,7 +16,16 @@ from evergrad._pasts.base import Seen, Track
 
 
 class Followed(eqx.Module):
-    """Where B streams are, and what is known of how they came there; a plain pytree."""
+    """Where B streams are, and what is known of how they came there; a plain pytree.
+
+    Examples:
+        >>> cell = eg.GRU(inputs=3, units=4, key=key)
+        >>> follower = eg.Follower(eg.RTRL())
+        >>> state = follower.init(cell, batch=2, key=key)
+        >>> state, seen = follower.step(cell, state, jnp.ones((2, 3)))
+        >>> state.hidden.shape, int(state.time)
+        ((2, 4), 1)
+    """
 
     hidden: Float[Array, "B m"]
     x: Float[Array, "B inputs"]  # the newest
@@ -31,6 +40,14 @@ class Follower(eqx.Module):
     For losses that `Learner` does not know: several heads with traces of their own, a reward that says only later what a step
     was worth. The influence is carried once, and a gradient is linear in δ, so that an actor and a critic take two contractions and
     no second network. Pure functions; the cell is given to each, since it may have learned in between.
+
+    Examples:
+        >>> cell = eg.GRU(inputs=3, units=4, key=key)
+        >>> follower = eg.Follower(eg.RTRL())
+        >>> state = follower.init(cell, batch=2, key=key)
+        >>> state, seen = follower.step(cell, state, jnp.ones((2, 3)))
+        >>> follower.gradient(cell, state, jnp.ones((2, 4))).weight.shape  # of each stream
+        (2, 8, 16)
     """
 
     estimator: Estimator

@@ -22,6 +22,14 @@ class Head(Readout):
     several heads `module` is a dict of them, and z a dict of what each gives; `loss` and `predict` are then functions of these
     dicts, or dicts too: a loss for each head, which are added up, each with the y of its name, and a prediction for each.
     A target is missing for all heads or for none (`weights=`); leave a term out of a loss of your own to do more.
+
+    Examples:
+        >>> def absolute(z, y):
+        ...     return jnp.abs(z - y).sum()
+        >>> head = eg.Head(eqx.nn.Linear(4, 2, key=key), absolute)
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), head)
+        >>> model.losses(jnp.ones((20, 2, 1)), jnp.ones((20, 2, 2))).shape
+        (20, 2)
     """
 
     module: Any
@@ -129,6 +137,12 @@ class Gaussian(Readout):
     """A mean and a variance for every one of `outputs` numbers; the loss is −log N(y; mean, variance) in nats, summed.
 
     Predictions are a dict of "mean" and "variance". The variance is softplus of an affine map, and at least 10⁻⁶.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Gaussian(units=4, outputs=1, key=key))
+        >>> _, predictions = model.run(jnp.ones((20, 2, 1)))
+        >>> sorted(predictions), predictions["variance"].shape
+        (['mean', 'variance'], (20, 2, 1))
     """
 
     units: int = eqx.field(static=True)

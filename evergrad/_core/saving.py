@@ -30,13 +30,35 @@ _PRODUCT, _ABOUT = "evergrad", "about"
 
 
 def copy(tree: Any) -> Any:
-    """A state, a model, or anything else, with arrays of its own, which no step takes away."""
+    """A state, a model, or anything else, with arrays of its own, which no step takes away.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> state = learner.init(batch=2, key=key)
+        >>> best = eg.copy(state.model)
+        >>> state, _ = learner.step(state, jnp.ones((2, 1)), jnp.ones((2, 1)))
+        >>> best.cell.units  # still there
+        4
+    """
     refuse_given_away(tree, "eg.copy(tree): what is to be copied")
     return jax.tree.map(lambda a: jnp.copy(a) if isinstance(a, jax.Array) else a, tree)
 
 
 def save(path: str | Path, what: State | Model) -> Path:
-    """Writes a learner's state, or a model, to a file, whole or not at all; `load` reads it back."""
+    """Writes a learner's state, or a model, to a file, whole or not at all; `load` reads it back.
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> learner = eg.Learner(model, eg.RTRL(), optax.adam(1e-2))
+        >>> state = learner.init(batch=2, key=key)
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = eg.save(f"{folder}/state.npz", state)
+        ...     again = eg.load(path, learner)
+        >>> again.hidden.shape
+        (2, 4)
+    """
     path = Path(path)
     refuse_unless(
         isinstance(what, State | Model), f"eg.save(path, ...) takes a state or a model, not {type(what).__name__}."
@@ -60,6 +82,14 @@ def load(path: str | Path, like: Learner | Model) -> Any:
     """The state that was saved, for a learner made as the one that had it; or the model, for a model made as it was.
 
     A state is put on one device, whatever it was spread over, and gives its memory away as it did before (`init(donate=)`).
+
+    Examples:
+        >>> model = eg.Model(eg.RNN(inputs=1, units=4, key=key), eg.Linear(units=4, outputs=1, key=key))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     again = eg.load(eg.save(f"{folder}/model.npz", model), model)
+        >>> bool((again.cell.weight == model.cell.weight).all())
+        True
     """
     path = Path(path)
     refuse_unless(

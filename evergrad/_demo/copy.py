@@ -66,11 +66,9 @@ class CopyContest(Contest):
         )
 
     def draw(self, results, path: Path):
-        from matplotlib import pyplot as plt
+        from evergrad._training.plots import line_style, save, subplots
 
-        from evergrad._training.plots import line_style, save
-
-        figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+        figure, axes = subplots(figsize=(7, 4.2))
         for i, result in enumerate(results):
             label = f"{result['estimator']}, {result['milliseconds_a_step']:.2f} ms a step"
             for seed, curve in enumerate(result["curves"]):
@@ -81,7 +79,6 @@ class CopyContest(Contest):
         )
         axes.set_ylim(bottom=0)
         axes.legend(loc="upper left", frameon=False)
-        axes.grid(alpha=0.3)
         save(figure, path)
 
 

@@ -98,11 +98,9 @@ class CueContest(Contest):
         )
 
     def draw(self, results, path: Path):
-        from matplotlib import pyplot as plt
+        from evergrad._training.plots import line_style, save, subplots
 
-        from evergrad._training.plots import line_style, save
-
-        figure, (curves, costs) = plt.subplots(1, 2, figsize=(10.5, 4.4), width_ratios=(3, 2), layout="constrained")
+        figure, (curves, costs) = subplots(1, 2, figsize=(10.5, 4.4), width_ratios=(3, 2))
         for i, result in enumerate(results):
             label = f"{result['estimator']}: {_of(result)} seeds answer"
             _draw_curves(curves, result["curves"], line_style(i), label)
@@ -111,7 +109,6 @@ class CueContest(Contest):
         curves.axhline(0.5, color="grey", lw=0.8)
         curves.set(xlabel="steps", ylabel="share of wrong answers", ylim=(-0.03, 1), title="Who answers")
         curves.legend(loc="upper right", frameon=False, fontsize=8)
-        curves.grid(alpha=0.3)
         costs.set_yticks(
             range(len(results)), [result["estimator"].replace("(", "\n(") for result in results], fontsize=8
         )

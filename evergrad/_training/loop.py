@@ -207,7 +207,7 @@ class Loop:
             return self.job.task.validate(model if self.job.mesh is None else here(model))
         return {}
 
-    def _probed(self):
+    def _probed(self) -> dict[str, Any]:
         """Figures measured now: at the first report and at every multiple of `probe`, as long as there are steps to look at."""
         now, every, last = self.progress, self.job.settings.probe, self.metrics.last
         if every is None:

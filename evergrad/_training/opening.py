@@ -13,6 +13,14 @@ def open_run(folder: str | Path) -> tuple[Any, Any, Any]:
     `task.source` makes the streams, and `task.position` is where the run was in them, so that
     `learner.fit(state, task.source, steps, position=task.position)` goes on as the run would. Sets JAX's precision to that
     of the run (`--precision`). Needs `evergrad[cli]`.
+
+    Examples:
+        >>> learner, state, task = eg.open_run("runs/copy")  # doctest: +SKIP
+        >>> try:
+        ...     eg.open_run("no such folder")
+        ... except eg.InputError:
+        ...     print("there is no run")
+        there is no run
     """
     try:
         from evergrad._training import folder as folders, run

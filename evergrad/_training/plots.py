@@ -11,14 +11,10 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from evergrad._core.files import written_whole
+from evergrad._style import finished, line_style as line_style, marker as marker, subplots as subplots
 from evergrad._training.folder import Folder
 from evergrad._training.reports import rows
 
-# Okabe and Ito's colours, told apart by people who see fewer of them, and four of Tol's; with line styles and marks, also in grey
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_COLOURS += ("#882255", "#999933", "#332288", "#777777")
-_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", ">")
 _AXES = {
     "copy": ("bits per symbol", "length", "length T learned (symbols)"),
     "cue": ("bits per question", "wrong", "share of wrong answers"),
@@ -29,19 +25,10 @@ _KNOWN = ("of a scored step", "excess", "excess (0: the optimum, 1: knowing noth
 _MARK = {"Software": "evergrad"}
 
 
-def line_style(i: int) -> dict[str, Any]:
-    """Colour and line style of the i-th line of a picture."""
-    return {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _STYLES[i % len(_STYLES)]}
-
-
-def marker(i: int) -> str:
-    return _MARKERS[i % len(_MARKERS)]
-
-
 def save(figure: Any, path: Path) -> None:
     """As PNG, whole or not at all, with our mark in it."""
     with written_whole(path) as beside:
-        figure.savefig(beside, dpi=120, format="png", metadata=_MARK)
+        finished(figure).savefig(beside, dpi=120, format="png", metadata=_MARK)
     plt.close(figure)
 
 
@@ -57,14 +44,13 @@ def plot_comparison(runs: Sequence[tuple[str, Folder]], path: Path) -> None:
 
 def _plot(runs: Sequence[tuple[str, str, list[dict[str, Any]]]], path: Path) -> None:
     loss_unit, figure, figure_unit = _AXES.get(runs[0][1], _KNOWN)
-    pictures, (top, bottom) = plt.subplots(2, 1, figsize=(8, 6.5), sharex=True, layout="constrained")
+    pictures, (top, bottom) = subplots(2, 1, figsize=(8, 6.5), sharex=True)
     for axes, name in ((top, "loss"), (bottom, figure)):
         for i, (label, _, found) in enumerate(runs):
             points = [(row["step"], row[name]) for row in found if row.get(name) is not None]
             dot = "o" if len(points) < 30 else None
             style = {"label": label, "marker": dot, "markersize": 3} | line_style(i)
             axes.plot(*zip(*points, strict=True), **style) if points else None
-        axes.grid(alpha=0.3)
     if figure == "relative_error":
         bottom.axhline(1, color="grey", linewidth=1, label="persistence")
     top.set_ylabel(f"loss ({loss_unit})" if "(" not in loss_unit else f"loss, {loss_unit}")

@@ -63,7 +63,12 @@ def in_words(row: dict[str, Any]) -> list[str]:
 @eqx.filter_jit
 def emitted(source: Source, position: Any, steps: int) -> Data:
     """What comes next, so many steps of it; a curriculum stays where it is."""
-    return jax.lax.scan(lambda position, _: source.emit(position)[::-1], position, length=steps)[1]
+
+    def step(position, _):
+        data, position = source.emit(position)
+        return position, data
+
+    return jax.lax.scan(step, position, length=steps)[1]
 
 
 def _measured(model, estimator, data, directions, key: Array):

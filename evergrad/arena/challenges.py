@@ -12,12 +12,12 @@ from evergrad._cells.base import outputs_of
 from evergrad._core.sources import Source
 from evergrad._registry import CELLS
 from evergrad._tasks.add import Add
-from evergrad._tasks.balance import Balance, BalanceCell, Itself
 from evergrad._tasks.chain import Chain
 from evergrad._tasks.cue import CUES, INPUTS, Cue, CuePosition
 from evergrad._tasks.repeat import Repeat
 from evergrad._tasks.rotation import Rotation
 from evergrad._tasks.trace import Trace
+from evergrad.lab.balance import Balance, BalanceCell, Itself
 
 BALANCE = "balance"  # the cell of influence balancing, which is a part of the task
 

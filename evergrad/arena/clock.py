@@ -26,15 +26,16 @@ def retime(path: Path, stop: Stop, say: Callable[[str], None], *, rounds: int = 
     for at, (meeting, group) in enumerate(meetings.items()):
         if stop.signal is not None:
             return False
-        for row, spent in zip(group, _times(group, rounds, steps), strict=True):
+        for row, cost in zip(group, _costs(group, rounds, steps), strict=True):
             for trial in row.trials:
-                trial["milliseconds_a_step"] = spent
+                trial |= cost
         results.write(path, trials, "retimed")
         say(f"[{at + 1}/{len(meetings)}] timed {' '.join(map(str, meeting))}")
     return True
 
 
-def _times(group: list[results.Row], rounds: int, steps: int) -> list[float]:
+def _costs(group: list[results.Row], rounds: int, steps: int) -> list[dict[str, Any]]:
+    """Milliseconds and multiply-adds of a step, by the present code."""
     stands = [_stand(row, steps) for row in group]
     states = [stand.start(0) for stand in stands]
     found: list[list[float]] = [[] for _ in group]
@@ -44,7 +45,9 @@ def _times(group: list[results.Row], rounds: int, steps: int) -> list[float]:
             states[at] = state, position
             if turn:  # the first time it is compiled
                 found[at].append(1000 * spent / steps)
-    return [round(statistics.median(each), 4) for each in found]
+    work = [stand.about["multiply_adds"] for stand in stands]
+    times = [round(statistics.median(each), 4) for each in found]
+    return [{"milliseconds_a_step": t, "multiply_adds": w} for t, w in zip(times, work, strict=True)]
 
 
 def _stand(row: results.Row, steps: int) -> Stand:

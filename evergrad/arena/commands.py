@@ -15,6 +15,7 @@ from evergrad.arena.entrants import Entrant
 from evergrad.arena.page import write_page
 from evergrad.arena.trial import Stand, Terms, initial_of
 from evergrad.paper.plan import Stopped
+from evergrad.paper.record import commit
 
 
 def run(want: Wanted, out: Path, stop: Stop, say: Callable[[str], None]) -> bool:
@@ -37,7 +38,7 @@ def run(want: Wanted, out: Path, stop: Stop, say: Callable[[str], None]) -> bool
             stand = Stand(terms, entrant) if left else None
             for seed in left:
                 trial = dataclasses.asdict(terms) | not_none(stand).about | not_none(stand).trial(seed, check)
-                trials.append(trial)
+                trials.append(trial | {"commit": commit()})
                 results.write(path, trials, want.budget)
                 progress.told(trial)
     except Stopped:

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from matplotlib import pyplot as plt
-
-from evergrad._training.plots import line_style, marker
+from evergrad._style import THEIRS, line_style, marker, subplots
 from evergrad.arena.results import WITHIN, Line, front, panels
 from evergrad.paper.experiment import Picture
 
@@ -49,7 +47,7 @@ def _by_time(lines: list[Line]) -> Picture:
         _scatter(place, [line for line in group if line.milliseconds is not None])
         best = front(group)
         place.step(
-            [line.milliseconds for line in best], [line.reached for line in best], where="post", color="#D55E00", lw=1
+            [line.milliseconds for line in best], [line.reached for line in best], where="post", color=THEIRS, lw=1
         )
         lags = sorted({row.lag for line in group for row in line.rows})
         place.set_yscale("symlog", linthresh=lags[0])
@@ -83,9 +81,7 @@ def _scatter(place: Any, group: list[Line]) -> None:
 
 def _grid(count: int) -> tuple[Any, list[Any]]:
     """Panels one below the other, so that a page as wide as a phone can show them."""
-    figure, axes = plt.subplots(count, 1, figsize=(8, 3.4 * count), squeeze=False, layout="constrained")
-    for place in axes.flat:
-        place.grid(alpha=0.3)
+    figure, axes = subplots(count, 1, figsize=(8, 3.4 * count), squeeze=False)
     return figure, list(axes.flat)
 
 

@@ -125,7 +125,7 @@ def _scaling(onnx: Any, scale: Scale) -> tuple[list, list, dict[str, np.ndarray]
     ]
     constants = {"mean": scale.mean, "inverse": scale.inverse, "unit": scale.unit}
     constants = {name: np.asarray(a, np.float64) for name, a in constants.items()}
-    constants |= {"least": np.float64(-FARTHEST), "most": np.float64(FARTHEST)}
+    constants |= {"least": np.array(-FARTHEST), "most": np.array(FARTHEST)}
     return first, last, constants | {"columns": np.array(scale.targets, np.int64)}
 
 

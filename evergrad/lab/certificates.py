@@ -11,7 +11,7 @@ then measure it, with `eg.lab.probe`.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -25,7 +25,7 @@ from evergrad._core.checks import refuse_unless, require_key
 from evergrad._core.linearize import initial_state, linearize, transition
 from evergrad._core.low_rank import inclusion
 from evergrad._core.model import Model, encode
-from evergrad._estimators import OK
+from evergrad._estimators import OK, Estimator
 from evergrad.lab.injected import Fold
 
 
@@ -64,7 +64,9 @@ class Certificate:
         return f"the influence is wrong by at most {self.bounds[-1] / self.sizes[-1]:.3g} of its size, {sure} ({told})"
 
 
-def certificate(model: Model, estimator: OK, xs: Any, resets: Any = None, *, key: Array | None = None) -> Certificate:
+def certificate(
+    model: Model, estimator: Estimator, xs: Any, resets: Any = None, *, key: Array | None = None
+) -> Certificate:
     """Of OK over xs [T, B], for the first stream, with frozen weights. Builds the influence, m·p·q numbers, at every fold.
 
     Examples:
@@ -73,7 +75,8 @@ def certificate(model: Model, estimator: OK, xs: Any, resets: Any = None, *, key
         >>> found.steps.tolist()  # a bound after every fold of a window
         [4, 8]
     """
-    cell, call = model.cell, "eg.lab.certificate(model, estimator, xs, key=...)"
+    call = "eg.lab.certificate(model, estimator, xs, key=...)"
+    cell: Any = model.cell
     refuse_unless(
         isinstance(estimator, OK), f"`{call}` knows how OK squeezes, and {estimator!r} is another: use eg.lab.probe."
     )
@@ -82,7 +85,7 @@ def certificate(model: Model, estimator: OK, xs: Any, resets: Any = None, *, key
         f"`{call}`: {type(cell).__name__} is not one linear map without a mask, whose singular values could be had: use eg.lab.probe.",
     )
     estimator.check(cell)
-    block = max(estimator.window, 1)
+    block = max(cast(OK, estimator).window, 1)
     refuse_unless(len(xs) >= block, f"`{call}`: {len(xs)} steps are less than a window of {block}: give more.")
     key = require_key(key, call)
     numbers = initial_state(cell).size * cell.weight.size

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from evergrad._training.plots import line_style, plt, save
+from evergrad._training.plots import line_style, save, subplots
 from evergrad.lab.noise import Noise
 
 POINTS = 100
@@ -76,11 +76,10 @@ def draw_cosines(axes: Any, found: Mapping[str, dict[str, Any]]) -> None:
         axes.fill_between(step, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.set_xlabel("steps with frozen weights")
     axes.set_ylabel("cosine of estimate and exact gradient")
-    axes.grid(alpha=0.3)
 
 
 def plot(title: str, found: Mapping[str, dict[str, Any]], path: Path) -> None:
-    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = subplots(figsize=(8, 4.8))
     draw_cosines(axes, found)
     axes.set_title(title, fontsize=10)
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
@@ -93,7 +92,7 @@ def plot_reach(title: str, found: Any, path: Path) -> None:
 
     lags = found.at
     missing = np.maximum(1 - found.shares, 1e-6)
-    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = subplots(figsize=(8, 4.8))
     style = line_style(0)
     axes.loglog(lags, missing, linewidth=1.8, **style)
     low, high = np.maximum(missing - found.error, 1e-6), missing + found.error
@@ -109,5 +108,4 @@ def plot_reach(title: str, found: Any, path: Path) -> None:
     axes.set_xlabel("horizon (steps back)")
     axes.set_ylabel("share of the gradient's square beyond it")
     axes.set_title(title, fontsize=9, wrap=True)
-    axes.grid(alpha=0.3)
     save(figure, path)

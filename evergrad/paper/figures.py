@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad._training.plots import line_style, marker, plt
+from evergrad._training.plots import line_style, marker, subplots
 from evergrad.paper.curves import Curve
 from evergrad.paper.rates import rate_in_words
 from evergrad.paper.results import Trace
@@ -25,7 +25,7 @@ class Look:
 
 def learning_curves(traces: list[Trace], look: Look, *, theirs: Trace | None = None) -> Any:
     """Mean over the seeds and the band from the lowest to the highest; a label has one colour at all its rates."""
-    figure, axes = plt.subplots(figsize=(8, 5.8), layout="constrained")
+    figure, axes = subplots(figsize=(8, 5.8))
     _draw(axes, traces, theirs, look)
     axes.set_xlabel(look.x)
     axes.set_ylabel(AXES[traces[0].task] if traces else "")
@@ -58,7 +58,6 @@ def _draw(axes, traces, theirs, look, end=None):
 
 
 def _scales(axes, look, last, *, lengths):
-    axes.grid(alpha=0.3)
     if look.log:
         axes.set_xscale("log")
     else:

@@ -27,7 +27,7 @@ def folder() -> Path:
 def keep() -> bool:
     """Whether programs that are compiled from now on are kept. Asked once a process."""
     wanted = os.name == "posix" and os.environ.get("EVERGRAD_COMPILED", "1") != "0"
-    if not wanted or jax.config.jax_compilation_cache_dir is not None:
+    if not wanted or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return False
     try:
         private(cache())

@@ -62,7 +62,7 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
     """
 
     horizon: int | None
-    season: tuple[int, ...]
+    season: tuple[int, ...] | None
 
     _without_target = "For a value that is missing, leave the step out, or pass what forecast(1) says."
 
@@ -78,7 +78,7 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
         layers: int = 1,
         restart: bool = False,
         horizon: int | None = None,
-        season: Sequence[int] = (),
+        season: Sequence[int] | None = None,
     ):
         self.season, self.horizon = _check_season(season), horizon
         if horizon is not None:
@@ -92,14 +92,18 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
 
     def _begin(self) -> None:
         ChangeLearner._begin(self)
-        self._slots = self._slots.with_room(dict.fromkeys(seasons.names(self.season), math.nan))
+        self._slots = self._slots.with_room(dict.fromkeys(seasons.names(self._seasons), math.nan))
         self._values, self._time, self._said = np.zeros(0), 0, np.zeros(0)
+
+    @property
+    def _seasons(self) -> tuple[int, ...]:
+        return self.season or ()
 
     @property
     def _ahead(self) -> int:
         """Steps that are forecast directly, 0 if none is."""
         if self.horizon is None:
-            return min(self.season[0], KEPT) if self.season else 0
+            return min(self._seasons[0], KEPT) if self.season else 0
         return int(self.horizon)
 
     @whole.changes
@@ -112,7 +116,7 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
     def _learn_direct(self, x: Mapping[Hashable, Any], y: float) -> None:
         """The sample of `horizon` steps ago has all of its targets now; this value begins the next one."""
         found, ahead, now = self._slots.check(x), self._ahead, self._time
-        self._values = np.append(self._values, y)[-seasons.kept(self.season, ahead) :]
+        self._values = np.append(self._values, y)[-seasons.kept(self._seasons, ahead) :]
         if now >= ahead:
             sample = not_none(not_none(self._session).take(now - ahead))
             not_none(self._session).learn(sample, self._values[-ahead:] - sample.last, np.ones(ahead, bool))
@@ -121,7 +125,7 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
             name: np.full((1, ahead), value, object if isinstance(value, str) else float)
             for name, value in found.items()
         }
-        columns = same | seasons.columns(self._values, now, self.season, ahead)
+        columns = same | seasons.columns(self._values, now, self._seasons, ahead)
         raw = self._encode_columns(columns, history.past_row(np.tile(newest, (ahead, 1))))[0]
         out = not_none(self._session).predict(now, raw, np.full(ahead, y))
         self._time, self._said = now + 1, y + out[:, 0].astype(float)
@@ -156,8 +160,8 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
         return values
 
 
-def _check_season(given: Sequence[int]) -> tuple[int, ...]:
-    """As a tuple, the shortest first."""
-    for length in given:
+def _check_season(given: Sequence[int] | None) -> tuple[int, ...] | None:
+    """As a tuple, the shortest first; None of none, since river cannot clone an empty tuple."""
+    for length in given or ():
         whole_number(length, 2, f"OnlineRNNForecaster(season={given})", "season", "the number of steps in one")
-    return tuple(sorted(int(length) for length in given))
+    return tuple(sorted(int(length) for length in given)) if given else None

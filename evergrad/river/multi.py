@@ -40,6 +40,15 @@ class OnlineRNNMultiTargetRegressor(ChangeLearner, base.MultiTargetRegressor):
         Cells on top of each other.
     restart
         Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
+
+    Examples
+    --------
+    >>> from evergrad.river import OnlineRNNMultiTargetRegressor
+    >>> model = OnlineRNNMultiTargetRegressor(units=4, seed=0)
+    >>> for now in range(10):
+    ...     model.learn_one({"reading": now % 4}, {"next": (now + 1) % 4, "same": now % 4})
+    >>> sorted(model.predict_one({"reading": 0}))
+    ['next', 'same']
     """
 
     def __init__(

@@ -10,9 +10,9 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
-from evergrad._training.plots import line_style, marker, save
+from evergrad._style import line_style, marker, subplots
+from evergrad._training.plots import save
 
 RESULTS, IMAGES = Path("benchmarks/results/related"), Path("docs/images")
 SIZE = (7, 3.8)
@@ -23,9 +23,8 @@ def read(name):
 
 
 def axes_of(x, y):
-    figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
+    figure, axes = subplots(figsize=SIZE)
     axes.set(xlabel=x, ylabel=y)
-    axes.grid(alpha=0.3)
     return figure, axes
 
 

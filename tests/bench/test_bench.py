@@ -18,6 +18,8 @@ from evergrad.bench.authors import AUTHORS, against_authors
 from evergrad.bench.row import Row
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
+pytestmark = pytest.mark.optimised
+
 TINY = settings.Setting("tiny", units=6, batch=2, rank=2, symbols=3, cell="GRU", window=3)
 
 

@@ -12,6 +12,8 @@ from evergrad._cli.streams import app
 from evergrad.bench.streams import bench, sets, validate
 from evergrad.bench.streams.rivals import Persistence
 
+pytestmark = pytest.mark.optimised
+
 
 class Diary:
     """Notes what it is told, and predicts how many targets it knows."""

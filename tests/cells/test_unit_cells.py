@@ -42,7 +42,7 @@ def make_data(seed=0):
 
 
 def by_backpropagation(model, data):
-    return jax.grad(lambda model: model.losses(*data).mean(1).sum())(model)
+    return jax.jit(jax.grad(lambda model: model.losses(*data).mean(1).sum()))(model)
 
 
 @pytest.mark.parametrize("name", crossed(MAKE, lambda name: name in ("lru", "elstm")))

@@ -11,6 +11,8 @@ import evergrad as eg
 from evergrad._core.linearize import initial_state, linearize
 from tests.helpers import make_cell, make_data, make_model, one_step
 
+pytestmark = pytest.mark.optimised
+
 
 def largest_intermediate(function, *args):
     """The most numbers in any array of the traced program, sub-programs included."""

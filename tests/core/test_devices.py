@@ -1,10 +1,7 @@
 """Several devices do what one does: lanes or influence spread over them, and what that moves."""
 
-import contextlib
-
 import equinox as eqx
 import jax
-import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -19,18 +16,8 @@ FIVE = ("ok", "ktp", "uoro", "rtrl", "tbptt")
 
 def run(*cases, single=False):
     """The arrays of every case, with dtypes promoted as Optax's Adam needs it."""
-    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(not single), whatever_shapes():
+    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(not single):
         return {case: arrays_of(case) for case in cases}
-
-
-@contextlib.contextmanager
-def whatever_shapes():
-    """The code says the shapes of whole influences, and a device may have a part."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def assert_close(many, one, tolerance=1e-10):
@@ -69,7 +56,7 @@ def split():
     return run(*(f"influence/{case}/{n}" for case in SPLIT for n in (1, 4)))
 
 
-SPLIT = ("ok/RHN", "rtrl4/GRU")
+SPLIT = ("ok/RHN", "ok/stack", "rtrl4/GRU", "rtrl4/stack")
 
 
 @pytest.mark.parametrize("case", SPLIT)

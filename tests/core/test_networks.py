@@ -12,7 +12,7 @@ from evergrad._core.maps import maps_of
 from evergrad.bench.undeclared import Undeclared
 from tests.core.test_exact import by_backpropagation, summed
 from tests.estimators.test_unbiased import ENTRY_CUT, PROJECTION_CUT, carried_influence, z_scores
-from tests.helpers import KRONECKER_CELLS, cast, make_cell, make_data, relative_error, with_window
+from tests.helpers import KRONECKER_CELLS, cast, crossed, make_cell, make_data, relative_error, with_window
 from tests.networks import NETWORKS, SYMBOLS
 
 STEPS, BATCH = 12, 2
@@ -97,9 +97,16 @@ def test_unbiased(estimator, name, window):
     assert projection < PROJECTION_CUT
 
 
-@pytest.mark.parametrize("name", KRONECKER_CELLS)
+FORMS = [eg.RTRL(), eg.RTRL(window=3), eg.OK(rank=2, window=0), eg.OK(rank=2, window=3), eg.KF()]
+
+
+def every_form_and_every_cell(estimator, name):
+    """All estimators on the cell with most gates, and OK, which uses all that is found, on every cell."""
+    return name == "lstm" or estimator == eg.OK(rank=2, window=3)
+
+
 @pytest.mark.parametrize(
-    "estimator", [eg.RTRL(), eg.RTRL(window=3), eg.OK(rank=2, window=0), eg.OK(rank=2, window=3), eg.KF()], ids=repr
+    ("estimator", "name"), crossed([(e, n) for e in FORMS for n in KRONECKER_CELLS], every_form_and_every_cell)
 )
 def test_the_general_form_is_the_fast_form(name, estimator):
     """What is found of a Kronecker cell that does not say what it is gives the same influence, draw by draw."""

@@ -17,6 +17,8 @@ from evergrad.bench.timing import medians, training
 from tests.helpers import crossed
 from tests.training_helpers import as_on_the_command_line, succeed  # noqa: F401
 
+pytestmark = pytest.mark.optimised
+
 LSTM = Setting("lstm", units=48, batch=8, rank=4, symbols=6, cell="LSTM")
 MANY = [
     eg.RTRL(),
@@ -78,7 +80,7 @@ def test_budgets_are_kept_and_more_room_is_used():
 
 
 def test_what_is_exact_is_recommended_where_it_fits_and_nothing_where_nothing_does():
-    cell = eg.GRU(inputs=3, units=8, key=jax.random.key(0))
+    cell = eg.RNN(inputs=1, units=4, key=jax.random.key(0))
     assert isinstance(eg.plan(cell, batch=1, memory=1e9, rates=RATES).recommended.estimator, eg.RTRL)
     nothing = eg.plan(cell, batch=1, memory=10, rates=RATES)
     assert nothing.recommended is None
@@ -100,7 +102,7 @@ def test_a_cell_too_small_for_the_usual_ranks_is_given_smaller_ones():
 
 
 def test_the_command(tmp_path):
-    given = ("plan", "--cell", "lstm", "--units", 32, "--inputs", 8, "--batch", 4)
+    given = ("plan", "--cell", "rnn", "--units", 4, "--inputs", 1, "--batch", 1)
     shown = succeed(*given, "--memory", "1GB", "--json", tmp_path / "plan.json")
     document = json.loads((tmp_path / "plan.json").read_text())
     assert document["recommended"] in shown

@@ -7,6 +7,8 @@ import pytest
 
 import evergrad as eg
 
+pytestmark = pytest.mark.optimised
+
 UNITS, SYMBOLS, STEPS, DRAWS = 32, 8, 300, 24
 ESTIMATORS = {
     "KF(copies=8)": eg.KF(copies=8),

@@ -14,6 +14,8 @@ from evergrad._tasks import Copy
 from evergrad._tasks.copy import BLANK, START, SYMBOLS
 from tests.helpers import cast
 
+pytestmark = pytest.mark.optimised
+
 BATCH = 3
 
 

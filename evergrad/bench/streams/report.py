@@ -25,19 +25,18 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Errors relative to persistence, a panel a stream."""
-    import matplotlib.pyplot as plt
-
+    from evergrad import _style as style
     from evergrad._training.plots import save
 
     streams = list(dict.fromkeys(row["stream"] for row in rows))
-    figure, axes = plt.subplots(1, len(streams), figsize=(2.6 * len(streams) + 2.2, 3.2), sharey=True, squeeze=False)
+    figure, axes = style.subplots(1, len(streams), figsize=(2.6 * len(streams) + 2.2, 3.2), sharey=True, squeeze=False)
     models = list(dict.fromkeys(row["model"] for row in rows))[::-1]
     for axis, stream in zip(axes[0], streams, strict=True):
         here = {row["model"]: row for row in rows if row["stream"] == stream}
         unit = here["persistence"]["error"]
         for place, model in enumerate(models):
             if model in here:
-                colour = {OURS: "#1b6ca8", DEEP_RIVER: "#c8553d"}.get(model, "#9aa5b1")
+                colour = {OURS: style.OURS, DEEP_RIVER: style.THEIRS}.get(model, style.OTHERS)
                 height, spread = here[model]["error"] / unit, here[model]["spread"] / unit
                 axis.barh(place, min(height, 3), xerr=spread, color=colour)
                 if height > 3:
@@ -45,8 +44,6 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         axis.axvline(1, color="black", linewidth=0.8)
         axis.set_title(stream, fontsize=9)
         axis.set_xlim(0, 3)
-        axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_yticks(range(len(models)), models, fontsize=8)
     figure.supxlabel("error / error of persistence (cut at 3)", fontsize=9)
-    figure.tight_layout()
     save(figure, path)

@@ -109,14 +109,13 @@ def sequence(places):
 
 
 def _figure(n, variance, term):
-    from evergrad._training.plots import line_style, plt
+    from evergrad._training.plots import line_style, subplots
 
-    figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    figure, axes = subplots(figsize=(8, 4.6))
     axes.loglog(n, variance, marker="o", label="variance of Xₙ (squared norm)", **line_style(0))
     axes.loglog(n, variance[0] / n**2.0, color="0.75", linewidth=5, zorder=1, label="the first one / n²")
     axes.loglog(n, term, marker="s", label="norm of one of its two terms", **line_style(1))
     axes.set_xlabel("n, the place in the sequence")
     axes.set_ylabel("squared norm, norm (no unit)")
-    axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize=9)
     return figure

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad._training.plots import line_style, marker, plt
+from evergrad._training.plots import line_style, marker, subplots
 from evergrad.paper.experiment import Picture
 from evergrad.paper.experiments.panels import PANEL, UNTRAINED
 
@@ -35,11 +35,10 @@ def _draw(axes, estimators, *, labels=None, thin=False):
     axes.set_ylim(_FLOOR / 2, 2)
     axes.set_xlabel("steps with frozen weights")
     axes.set_ylabel("1 − cosine of estimate and exact gradient")
-    axes.grid(alpha=0.3)
 
 
 def _one(key, title, found, over):
-    figure, axes = plt.subplots(figsize=(8, 5.2), layout="constrained")
+    figure, axes = subplots(figsize=(8, 5.2))
     _draw(axes, found["estimators"])
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return Picture(key, figure, f"{title} ({found['subject']}). {_how(found, over)}")
@@ -54,7 +53,7 @@ def _how(found, over):
 
 def _both(key, small, found):
     """The large network with thick lines, the small one with thin ones of the same colours."""
-    figure, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
+    figure, axes = subplots(figsize=(8, 5.6))
     _draw(axes, found[key]["estimators"], labels=", 512 units")
     _draw(axes, found[small]["estimators"], labels=", smaller network", thin=True)
     axes.set_xlim(0, found[key]["steps"])
@@ -66,7 +65,7 @@ def _both(key, small, found):
 
 
 def _sizes(found):
-    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
+    figure, axes = subplots(figsize=(8, 4.8))
     sizes = [int(n) for n in found]
     for i, label in enumerate(UNTRAINED):
         away, error = zip(*(_mean_and_error(found[str(n)][label]) for n in sizes), strict=True)
@@ -77,7 +76,6 @@ def _sizes(found):
     axes.set_xticks(sizes, [str(n) for n in sizes])
     axes.set_xlabel("units")
     axes.set_ylabel("1 − cosine after 100 steps")
-    axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=4, fontsize=9)
     counts = sorted({len(row.get("cosines", ())) for each in found.values() for row in each.values()} - {0})
     networks = (

@@ -139,9 +139,9 @@ _FLOOR = 1e-14  # below this is rounding
 
 
 def _figure(found, budget):
-    from evergrad._training.plots import line_style, marker, plt
+    from evergrad._training.plots import line_style, marker, subplots
 
-    figure, axes = plt.subplots(figsize=(8, 7), layout="constrained")
+    figure, axes = subplots(figsize=(8, 7))
     for i, family in enumerate(families(budget)):
         here = [found["points"][text] for text in family.members]
         xs, ys = [p["multiply_adds"] for p in here], [max(p["error"], _FLOOR) for p in here]
@@ -158,7 +158,6 @@ def _figure(found, budget):
     axes.axvline(found["exact"], color="0.4", linewidth=1, label="exact RTRL, window n (no error)")
     axes.set_xlabel("multiply-adds a step and stream, beyond the forward pass")
     axes.set_ylabel("squared error of the gradient / its squared norm")
-    axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure
 

@@ -96,9 +96,9 @@ def _fitted(points: dict[str, float]) -> float:
 
 
 def _figure(result):
-    from evergrad._training.plots import line_style, marker, plt
+    from evergrad._training.plots import line_style, marker, subplots
 
-    figure, both = plt.subplots(2, 1, figsize=(8, 7.5), sharex=True, layout="constrained")
+    figure, both = subplots(2, 1, figsize=(8, 7.5), sharex=True)
     for axes, what, unit in zip(both, ("time", "memory"), ("seconds a step and stream", "bytes a stream"), strict=True):
         for i, law in enumerate(laws(result.budget)):
             points = result.measured[f"{law.name} n"][what]
@@ -109,7 +109,6 @@ def _figure(result):
             power = getattr(law, what)[0]
             axes.loglog(xs, [ys[-1] * (n / xs[-1]) ** power for n in xs], ":", color=style["color"], linewidth=1)
         axes.set_ylabel(unit)
-        axes.grid(alpha=0.3)
     sizes = sorted({n for law in laws(result.budget) for n in law.units})
     both[1].set_xticks(sizes, map(str, sizes))
     both[1].minorticks_off()
