@@ -61,7 +61,6 @@ def noise(
 
 
 def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out):
-
     from rich.console import Console
     from rich.text import Text
 
@@ -81,8 +80,6 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
         chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
     console = Console()
     console = console if console.is_terminal else Console(width=160)
-    if run is None:
-        console.print(Text(_UNTRAINED), soft_wrap=True)
     with console.status("the exact gradient") as status:
         done = dict.fromkeys(["exact", *estimators], 0)
 
@@ -100,6 +97,8 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     write_whole(out / "noise.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     plot(chosen.words, rows, out / "noise.png")
     console.print(table(f"{chosen.words}; {steps:,} steps, {repetitions} repetitions", rows))
+    if run is None:
+        console.print(Text(_UNTRAINED), soft_wrap=True)
     console.print(Text(printable(f"results: {out / 'noise.json'}, {out / 'noise.png'}")))
 
 

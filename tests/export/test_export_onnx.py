@@ -92,9 +92,9 @@ def test_there_and_back(model, xs, tmp_path):
     np.testing.assert_allclose(expected(back, xs)[0], expected(model, xs)[0], rtol=0, atol=1e-6)
 
 
-def test_a_highway_network_is_refused(tmp_path):
-    model = eg.Model(eg.RHN(2, 3, key=jax.random.key(0)), eg.Linear(3, 1, key=jax.random.key(1)))
-    with pytest.raises(eg.InputError, match="a RHN cannot be exported"):
+def test_a_cell_that_onnx_does_not_know_is_refused(tmp_path):
+    model = eg.Model(eg.MinGRU(2, 3, key=jax.random.key(0)), eg.Linear(3, 1, key=jax.random.key(1)))
+    with pytest.raises(eg.InputError, match="a MinGRU cannot be exported"):
         export_onnx(model, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
