@@ -10,6 +10,7 @@ import numpy as np
 from jax._src.clusters import ClusterEnv
 
 from evergrad._core.checks import InputError, refuse_unless
+from evergrad._core.machine import cores
 from evergrad._core.not_none import not_none
 from evergrad._core.placing import mesh_for
 from evergrad._training.machine_options import AUTO, MOST, Machines, machine_fields
@@ -96,6 +97,9 @@ def _make_devices(wanted: int | None, processes: int) -> None:
     refuse_unless(
         each <= _MOST_EACH, f"--devices {wanted}: {each} of each process, which cannot be more than {_MOST_EACH}."
     )
+    # XLA has a thread for each core, or for each device if these are more. Those that wait for another device hold one, and what
+    # that device still has to do may need one: with no more threads than devices they can wait for each other for good.
+    os.environ.setdefault("NPROC", str(each + cores()))
     with contextlib.suppress(RuntimeError):  # JAX has started already: `make_mesh` sees whether it has enough
         jax.config.update("jax_num_cpu_devices", each)
 

@@ -22,6 +22,7 @@ from tests.training_helpers import (
     free_address,
     garbage,
     listening,
+    process,
     reports,
     start,
     start_team,
@@ -281,3 +282,11 @@ def test_without_a_cluster_there_is_nobody_to_ask():
 def test_options_that_make_no_sense_are_refused(given, message):
     with pytest.raises(InputError, match=message):
         take_machines(given)
+
+
+def test_as_many_devices_as_cores_do_not_wait_for_each_other(tmp_path):
+    """Two devices on two cores hung for good: XLA had two threads, and both waited (a process of its own, since threads are made once)."""
+    sizes = ("--cell", "lstm", "--units", 16, "--batch", 8, "--gap", 10, "--gap-to", 15, "--steps", 40)
+    two = "os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:2]))"
+    done = process("train", "cue", *sizes, "--devices", 2, "--out", tmp_path / "run", after=two)
+    assert done.returncode == 0, done.stdout + done.stderr
