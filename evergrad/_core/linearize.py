@@ -369,7 +369,7 @@ class UnitBlocks(eqx.Module):
 
 
 def unit_blocks(cell: UnitCell, state: Float[Array, "s n"], x: Float[Array, " inputs"]) -> UnitBlocks:
-    """E, D and K of one step of one stream, by one forward-mode Jacobian a unit."""
-    jacobian = jax.jacfwd(cell.advance_numbers, argnums=(0, 1, 2))
-    own, diagonals, direct = jax.vmap(jacobian, in_axes=1, out_axes=2)(cell.own, cell.gates_of(x), state)
+    """E, D and K of one step of one stream, by one backward pass a state variable."""
+    advance = jax.vmap(cell.advance_numbers, in_axes=1, out_axes=1)
+    own, diagonals, direct = pointwise_derivatives(advance, cell.own, cell.gates_of(x), state)
     return UnitBlocks(direct, diagonals, own)

@@ -83,14 +83,21 @@ def _through_own_weights(cell: KroneckerCell, memory: KroneckerMemory) -> Float[
     return jnp.einsum("agi,gi->ai", memory.diagonals, onto_itself)
 
 
+def through_units(left: Float[Array, "s s n"], right: Float[Array, "s c n"]) -> Float[Array, "s c n"]:
+    """The product of two blocks of every unit. Written out: XLA would make small products of it, with n in front."""
+    return sum((left[:, b, None] * right[None, b] for b in range(len(right))), jnp.zeros((), right.dtype))
+
+
 def carried_on(steps: Any) -> tuple[Float[Array, "s s n"], Float[Array, "k s g n"], Float[Array, "k s kappa n"]]:
     """Of k steps, the oldest first: Ĥ_k⋯Ĥ_1, and every D and K as of the last of them, Ŝ D and Ŝ K."""
+    if len(steps.carry) == 1:
+        return steps.carry[0], steps.gates, steps.own
     s, n = steps.carry.shape[1], steps.carry.shape[-1]
     identity = jnp.broadcast_to(jnp.eye(s, dtype=steps.carry.dtype)[:, :, None], (s, s, n))
 
     def back(suffix, step):
         def through(a):
-            return jnp.einsum("abn,bcn->acn", suffix, a)
+            return through_units(suffix, a)
 
         return through(step.carry), (through(step.gates), through(step.own))
 

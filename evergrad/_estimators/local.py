@@ -17,7 +17,17 @@ from evergrad._core.influence import Influence
 from evergrad._core.linearize import initial_state, weight_gradient
 from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters, parted
-from evergrad._core.units import DIRECT, SCOPES, UNIT, carried_on, is_unit_local, layers_of, own_names, within
+from evergrad._core.units import (
+    DIRECT,
+    SCOPES,
+    UNIT,
+    carried_on,
+    is_unit_local,
+    layers_of,
+    own_names,
+    through_units,
+    within,
+)
 from evergrad._estimators.windowed import OnlyWindowed, Windowed, check_window, windows_of
 
 
@@ -200,15 +210,19 @@ def _absorbed(e, steps):
     product, gates, own = carried_on(steps)
     of_weights, of_own = e
     p, s, g, n = of_weights.shape
-    new = (steps.regressor.T @ gates.reshape(len(gates), -1)).reshape(p, s, g, n)
+    if len(gates) == 1:
+        new = steps.regressor[0][:, None, None, None] * gates
+    else:
+        new = (steps.regressor.T @ gates.reshape(len(gates), -1)).reshape(p, s, g, n)
     of_weights = sum(product[None, :, b, None] * of_weights[:, None, b] for b in range(s)) + new
-    return of_weights, None if of_own is None else jnp.einsum("abn,bcn->acn", product, of_own) + own.sum(0)
+    return of_weights, None if of_own is None else through_units(product, of_own) + own.sum(0)
 
 
 def _contracted(e: tuple[Array, Array | None], delta: Float[Array, "B s n"]) -> tuple[Array, Array | None]:
+    """Σ over the streams, one pass over e: as an einsum it would be n small products."""
     of_weights, of_own = e
-    weights: Any = sum(jnp.einsum("bn,bpgn->pgn", delta[:, a], of_weights[:, :, a]) for a in range(delta.shape[1]))
-    return weights, None if of_own is None else jnp.einsum("ban,bacn->cn", delta, of_own)
+    weights = (delta[:, None, :, None] * of_weights).sum((0, 2))
+    return weights, None if of_own is None else (delta[:, :, None] * of_own).sum((0, 1))
 
 
 def _with_rows(e):
