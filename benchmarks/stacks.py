@@ -30,11 +30,11 @@ UNITS, STREAMS, RATE, CLIP = 64, 8, 3e-3, 1.0
 REPORT = 500  # steps
 RESULTS = Path(__file__).parent / "results" / "stacks.json"
 ESTIMATORS = {
-    "OK(rank=8, window=16)": (eg.OK(rank=8, window=16), "exact"),
+    "OK(rank=8, window=4)": (eg.OK(rank=8, window=4), "exact"),
     "RTRL(window=64)": (eg.RTRL(window=64), "exact"),
-    "OK(rank=8, window=16), layerwise": (eg.OK(rank=8, window=16), "layerwise"),
+    "OK(rank=8, window=4), layerwise": (eg.OK(rank=8, window=4), "layerwise"),
 }
-ONE_LAYER = f"OK(rank=8, window=16), one LSTM of {2 * UNITS}"
+ONE_LAYER = f"OK(rank=8, window=4), one LSTM of {2 * UNITS}"
 
 
 def stack(depth, key):
@@ -108,7 +108,7 @@ def show(name, seed, steps, run):
 
 def time_all(document):
     models = {name: (stack(depth, jax.random.key(0)), each) for name, (each, depth) in ESTIMATORS.items()}
-    models[ONE_LAYER] = one_layer(jax.random.key(0)), eg.OK(rank=8, window=16)
+    models[ONE_LAYER] = one_layer(jax.random.key(0)), eg.OK(rank=8, window=4)
     document["ms"] = {}
     for name, (model, estimator) in models.items():
         document["ms"][name] = milliseconds(model, estimator)
