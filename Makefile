@@ -7,7 +7,7 @@ JOBS ?= 2
 
 TUTORIALS := $(patsubst docs/tutorials/%.py,build/tutorials/%.md,$(wildcard docs/tutorials/*.py))
 
-.PHONY: help setup demo docs test test-slow test-interop bench-streams bench-peers lint types clean
+.PHONY: help setup demo docs test test-slow planted test-interop bench-streams bench-peers lint types clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,6 +53,9 @@ bench-peers: $(STAMP) ## speed against PyTorch and braintrace in environments of
 
 test-slow: $(STAMP) ## the slow tests, compiled as users' programs are
 	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow --durations=15
+
+planted: $(STAMP) ## plants every error of tests/planted/errors.py in a copy of the package: its test must fail; ONLY="rls dni"
+	$(BIN)/python -m tests.planted $(ONLY) --jobs $(JOBS)
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

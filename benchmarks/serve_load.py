@@ -9,7 +9,9 @@ was killed and started again. Only 127.0.0.1 is asked. Exit code 1 if a request 
 import argparse
 import asyncio
 import json
+import math
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -20,6 +22,8 @@ from pathlib import Path
 
 import httpx2
 import numpy as np
+
+from evergrad._core.machine import machine
 
 
 def main():
@@ -41,7 +45,9 @@ async def measured(folder, asked):
     port = free_port()
     child = await started(folder, port)
     warmed = await load(port, rate=asked.rate, seconds=5, clients=asked.clients)
+    before = processor_seconds(child.pid)
     found = await load(port, rate=asked.rate, seconds=asked.seconds, clients=asked.clients)
+    used = [round(b - a, 1) for a, b in zip(before, processor_seconds(child.pid), strict=True)]
     killed = asyncio.create_task(load(port, rate=asked.rate, seconds=4, clients=asked.clients))
     await asyncio.sleep(2)
     os.kill(child.pid, signal.SIGKILL)
@@ -55,12 +61,15 @@ async def measured(folder, asked):
     child.wait()
     times = 1e3 * np.asarray(found["times"])
     return {
+        **machine(),
         "rate": asked.rate,
         "seconds": asked.seconds,
         "connections": asked.clients,
         "answered": len(times),
         "failed": found["failed"],
         "answered a second": round(len(times) / found["took"], 1),
+        "processor seconds, service": used[0],
+        "processor seconds, who asks": used[1],
         "p50 ms": round(float(np.quantile(times, 0.5)), 2),
         "p99 ms": round(float(np.quantile(times, 0.99)), 2),
         "answered until the kill": answered,
@@ -74,21 +83,38 @@ async def load(port, *, rate, seconds, clients):
     times, failed, start = [], [], time.perf_counter()
 
     async def ask(which):
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            for number in range(which, rate * seconds, clients):
-                due = start + number / rate
-                await asyncio.sleep(max(0.0, due - time.perf_counter()))
-                x = {"hour": number % 24, "load": float(np.sin(number / 9))}
-                sent = time.perf_counter()
-                try:
-                    done = await client.post("/predict_and_learn", json={"x": x, "y": float(np.sin((number + 1) / 9))})
-                    (times if done.status_code == 200 else failed).append(time.perf_counter() - sent)
-                except httpx2.HTTPError:
-                    failed.append(None)
-                    return
+        for number in range(which, rate * seconds, clients):
+            due = start + number / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            sample = {"x": {"hour": number % 24, "load": math.sin(number / 9)}, "y": math.sin((number + 1) / 9)}
+            sent = time.perf_counter()
+            if which not in lines:
+                lines[which] = await asyncio.open_connection("127.0.0.1", port)
+            well = await posted(*lines[which], "/predict_and_learn", sample)
+            (times if well else failed).append(time.perf_counter() - sent)
 
-    await asyncio.gather(*(ask(which) for which in range(clients)))
+    async def until_it_ends(which):
+        try:
+            await ask(which)
+        except (OSError, asyncio.IncompleteReadError):  # killed
+            failed.append(None)
+
+    lines = {}
+    await asyncio.gather(*map(until_it_ends, range(clients)))
+    for _, writer in lines.values():
+        writer.close()
     return {"times": times, "failed": len(failed), "took": time.perf_counter() - start}
+
+
+async def posted(reader, writer, path, content):
+    """Whether the answer is 200. Clients for all purposes take as long for a request as the service: this one does not."""
+    body = json.dumps(content).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+    size = next(line for line in answer.split(b"\r\n") if line.startswith(b"content-length:"))
+    prediction = json.loads(await reader.readexactly(int(size.split(b":")[1])))
+    return answer.startswith(b"http/1.1 200") and "prediction" in prediction
 
 
 async def started(folder, port):
@@ -103,6 +129,13 @@ async def started(folder, port):
                 await asyncio.sleep(0.1)
     child.kill()
     raise SystemExit("the service does not answer")
+
+
+def processor_seconds(pid):
+    """Of the service, and of this process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    mine = resource.getrusage(resource.RUSAGE_SELF)
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK"), mine.ru_utime + mine.ru_stime
 
 
 def free_port():

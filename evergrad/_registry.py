@@ -61,6 +61,7 @@ PARAMETERS: dict[str, Parameter] = {
     "cap": Parameter(int, "Steps a gradient reaches back at most", at_least=1),
     "order": Parameter(int, "Hops between units that are followed", at_least=1),
     "stride": Parameter(int, "Steps from update to update", at_least=1, otherwise="the horizon"),
+    "dtype": Parameter(str, "What the influence is kept in", choices=("bfloat16",), otherwise="the weights' own type"),
 }
 
 _UNIT_LOCAL = ("unit-local",)  # units do not see each other
@@ -82,10 +83,10 @@ CELLS: dict[str, Entry] = {
 
 # in the planner's order: what comes first is wanted most, if it fits
 ESTIMATORS: dict[str, Entry] = {
-    "rtrl": Entry("evergrad:RTRL", ("window",), defaults=(0,)),
-    "ok": Entry("evergrad:OK", ("rank", "window", "mix"), defaults=(8, 16, "sampling")),
+    "rtrl": Entry("evergrad:RTRL", ("window", "dtype"), defaults=(0, None)),
+    "ok": Entry("evergrad:OK", ("rank", "window", "mix", "dtype"), defaults=(8, 16, "sampling", None)),
     "ktp": Entry("evergrad:KTP", ("rank", "window"), defaults=(16, 0)),
-    "kf": Entry("evergrad:KF", ("copies", "diagonal_rank", "window"), defaults=(1, None, 0)),
+    "kf": Entry("evergrad:KF", ("copies", "diagonal_rank", "window", "dtype"), defaults=(1, None, 0, None)),
     "uoro": Entry("evergrad:UORO", ("window", "scales"), defaults=(0, "rows")),
     "snap1": Entry("evergrad:SnAp1", ("window",), defaults=(0,)),
     "eprop": Entry("evergrad:EProp", ("window",), defaults=(0,)),

@@ -4,6 +4,7 @@ The first seven colours are Okabe and Ito's, told apart by people who see fewer 
 their dashes and marks, so that a grey print is read too.
 """
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -41,13 +42,19 @@ def marker(i: int) -> str:
 
 def subplots(*shape: int, **how: Any) -> tuple[Any, Any]:
     """A figure and its axes in this style; what the caller has set in Matplotlib stays as it is."""
-    import matplotlib
-    from cycler import cycler
     from matplotlib import pyplot as plt
 
-    settings: Any = {**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}
-    with matplotlib.rc_context(settings):
+    with in_style():
         return plt.subplots(*shape, **{"layout": "constrained", **how})
+
+
+def in_style() -> AbstractContextManager[Any]:
+    """While all figures that Matplotlib makes are in this style."""
+    import matplotlib
+    from cycler import cycler
+
+    settings: Any = {**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}
+    return matplotlib.rc_context(settings)
 
 
 def finished(figure: Any) -> Any:

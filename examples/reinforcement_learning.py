@@ -5,8 +5,9 @@ T-maze (Bakker 2002): which way to turn is shown at the start only, then comes a
 say what is coming.
 
     ĥ_t → h_t by the cell, with the influence of its weights carried along (`eg.Follower`)
-    z_π ← γλ z_π + ∇ log π(a_t | h_t)      z_v ← γλ z_v + ∇ v(h_t)                two contractions of one influence
-    d_t = r_{t+1} + γ v(h_{t+1}) − v(h_t)       θ ← θ + Adam(mean over streams of d_t (z_π + z_v) + β ∇ entropy)
+    z ← γλ z + ∇ log π(a_t | h_t) + ∇ v(h_t)                           the δ of actor and critic, contracted with one influence
+    d_t = r_{t+1} + γ v(h_{t+1}) − v(h_t)                              none of the future after an episode's last step
+    θ ← θ + Adam(mean over streams of d_t z + β ∇ entropy)             z is 0 before an episode's first step
 
 Everyone has the same cell size, streams, rate and steps, and updates once a step; only what carries the gradient differs.
 
@@ -16,9 +17,8 @@ Everyone has the same cell size, streams, rate and steps, and updates once a ste
 """
 
 import argparse
-import json
 import time
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -32,7 +32,7 @@ from evergrad.extend import parameters
 UNITS, BATCH, RATE, CLIP = 64, 16, 3e-3, 1.0
 DISCOUNT, LAMBDA, ENTROPY = 0.98, 0.9, 0.01
 ACTIONS, INPUTS = 3, 4  # ahead, left, right; the cue (two), the corridor, the junction
-STEPS = {10: 60_000, 20: 100_000, 40: 150_000}
+STEPS = {"maze": {10: 60_000, 20: 100_000, 40: 150_000}, "trace": {10: 20_000, 20: 20_000, 40: 20_000}}
 LEARNERS = {
     "rtu": ("RTU, exact RTRL", lambda lag, key: eg.RTU(INPUTS, UNITS, key=key), eg.RTRL()),
     "mingru": (
@@ -127,6 +127,15 @@ class Conditioning:
             0.0,
         )
 
+    def nothing(self):
+        """The mean squared error of a critic that always says nothing; one that knows the time, but not the stimulus, has half of it."""
+        ages = jnp.arange(self.length + 10)
+        worlds = World(jnp.ones_like(ages), ages, ages)
+        return float((jax.vmap(self.worth)(worlds) ** 2).mean()) / 2
+
+
+TASKS = {"maze": Maze, "trace": Conditioning}
+
 
 class Agent(eqx.Module):
     cell: Any
@@ -142,7 +151,7 @@ class Run(NamedTuple):
     followed: eg.Followed
     world: World
     new: jax.Array  # [B], whether an episode begins
-    traces: tuple[Agent, Agent]  # of actor and critic, B in front
+    trace: Agent  # of actor and critic, B in front
     value: jax.Array  # v of the step before
     paid: jax.Array  # the reward after it
     bonus: Agent  # the gradient of the entropy then
@@ -150,12 +159,15 @@ class Run(NamedTuple):
 
 
 class Trainer:
-    def __init__(self, task, cell, estimator, *, rate=RATE):
+    """`decay` is λ of the traces: 0 learns from the newest step alone, TD(0)."""
+
+    def __init__(self, task, cell, estimator, *, rate=RATE, decay=LAMBDA, entropy=ENTROPY):
         self.task, self.cell, self.follower = task, cell, eg.Follower(estimator)
+        self.decay, self.entropy = decay, entropy
         self.optimiser = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(rate))
 
     def start(self, key) -> Run:
-        keys = jax.random.split(key, 5)
+        keys = jax.random.split(key, 6)
         cell = self.cell(keys[0])
         seen = type(cell).seen_of_unit * cell.units
         agent = Agent(cell, eg.Linear(seen, ACTIONS, key=keys[1]), eg.Linear(seen, 1, key=keys[2]))
@@ -165,67 +177,74 @@ class Trainer:
         nothing = jnp.zeros(BATCH)
         bonus = jax.tree.map(lambda a: a[0], zeros)
         state = self.optimiser.init(parameters(agent))
-        return Run(
-            agent, state, followed, world, jnp.ones(BATCH, bool), (zeros, zeros), nothing, nothing, bonus, keys[4]
-        )
-
-    def gradients(self, agent, followed, delta, heads):
-        """Of every stream: δ carried to the cell's weights by the influence, beside the gradient of the heads."""
-        cell = self.follower.gradient(agent.cell, followed, delta)
-        return eqx.tree_at(lambda a: (a.cell, a.policy, a.value), parameters(agent), (cell, *heads))
+        return Run(agent, state, followed, world, jnp.ones(BATCH, bool), zeros, nothing, nothing, bonus, keys[5])
 
     def step(self, run: Run, _=None):
         """One step of all streams: look, learn from the reward before, act."""
         key, act, world_key = jax.random.split(run.key, 3)
-        agent, x = run.agent, jax.vmap(self.task.look)(run.world)
-        followed, h = self.follower.step(agent.cell, run.followed, x, run.new)
-        value = jax.vmap(agent.value)(h)[:, 0]
-        surprise = run.paid + DISCOUNT * jnp.where(run.new, 0.0, value) - run.value
-        agent, optimiser = self.learn(run, surprise)
+        x = jax.vmap(self.task.look)(run.world)
+        followed, h = self.follower.step(run.agent.cell, run.followed, x, run.new)
+        after = jnp.where(run.new, 0.0, _said(run.agent, h))  # nothing comes after an episode's last reward
+        agent, optimiser = self.learn(run, run.paid + DISCOUNT * after - run.value)
 
-        logits = jax.vmap(agent.policy)(h)
-        action = jax.random.categorical(act, logits)
-        actor, critic, bonus = self.deltas(agent, followed, h, action)
-        keep = jnp.where(run.new, 0.0, DISCOUNT * LAMBDA)  # an episode's trace ends with it
-        traces = tuple(
-            jax.tree.map(lambda z, g: z * keep.reshape(-1, *[1] * (g.ndim - 1)) + g, old, new)
-            for old, new in zip(run.traces, (actor, critic), strict=True)
-        )
-        error = (value - jax.vmap(self.task.worth)(run.world)) ** 2 if not self.task.actor else jnp.zeros(BATCH)
+        # anew, by the weights that this step's gradients are taken with
+        value = _said(agent, h)
+        action = jax.random.categorical(act, jax.vmap(agent.policy)(h))
+        newest, bonus = self.gradients(agent, followed, h, action)
+        keep = jnp.where(run.new, 0.0, DISCOUNT * self.decay)  # an episode's trace ends with it
+        trace = jax.tree.map(lambda z, g: z * keep.reshape(-1, *[1] * (g.ndim - 1)) + g, run.trace, newest)
+        wrong = jnp.zeros(BATCH) if self.task.actor else (value - jax.vmap(self.task.worth)(run.world)) ** 2
         reward, over, right, world = jax.vmap(self.task.act)(run.world, action, jax.random.split(world_key, BATCH))
-        bonus = jax.tree.map(lambda a: a.mean(0), bonus)
-        return Run(agent, optimiser, followed, world, over, traces, value, reward, bonus, key), (over, right, error)
+        paid = reward.astype(value.dtype)
+        return Run(agent, optimiser, followed, world, over, trace, value, paid, bonus, key), (over, right, wrong)
 
     def learn(self, run, surprise):
-        acts = float(self.task.actor)
+        def descent(trace, bonus):
+            return -((surprise.reshape(-1, *[1] * (trace.ndim - 1)) * trace).mean(0) + self.entropy * bonus)
 
-        def ascent(actor, critic, bonus):
-            said = surprise.reshape(-1, *[1] * (actor.ndim - 1))
-            return -((said * (acts * actor + critic)).mean(0) + acts * ENTROPY * bonus)
-
-        gradient = jax.tree.map(ascent, *run.traces, run.bonus)
+        gradient = jax.tree.map(descent, run.trace, run.bonus)
         updates, optimiser = self.optimiser.update(gradient, run.optimiser, parameters(run.agent))
         return eqx.apply_updates(run.agent, updates), optimiser
 
-    def deltas(self, agent, followed, h, action):
-        """Gradients of log π(a), of v and of the entropy: three δ, one influence."""
-        heads = agent.policy, agent.value
+    def gradients(self, agent, followed, h, action):
+        """What this step adds to every stream's trace, and the mean gradient of the entropy, for who acts.
 
-        def chosen(heads, h, a):
-            return jax.nn.log_softmax(heads[0](h))[a]
+        Actor and critic are told the same surprise and forget at the same pace: their traces are kept as one, that of δ_π + δ_v.
+        """
+        actor, critic, entropy = deltas(agent, h, action)
+        if not self.task.actor:
+            (newest,) = self.carried(agent, followed, [critic])
+            return newest, jax.tree.map(lambda a: jnp.zeros_like(a[0]), newest)
+        newest, bonus = self.carried(agent, followed, [jax.tree.map(jnp.add, actor, critic), entropy])
+        return newest, jax.tree.map(lambda a: a.mean(0), bonus)
 
-        def worth(heads, h, a):
-            return heads[1](h)[0]
+    def carried(self, agent, followed, asked):
+        """Each gradient with the cell's weights in it. It is linear in δ: all δ are contracted with the one influence at once."""
+        many = jnp.stack([delta for _, delta in asked])
+        cells = jax.vmap(lambda delta: self.follower.gradient(agent.cell, followed, delta))(many)
+        return [Agent(jax.tree.map(lambda a, nth=nth: a[nth], cells), *heads) for nth, (heads, _) in enumerate(asked)]
 
-        def entropy(heads, h, a):
-            logs = jax.nn.log_softmax(heads[0](h))
-            return -(jnp.exp(logs) * logs).sum()
 
-        found = []
-        for function in (chosen, worth, entropy):
-            in_heads, delta = _by_stream(function, heads, h, action)
-            found.append(self.gradients(agent, followed, delta, in_heads))
-        return found
+def deltas(agent, h, action):
+    """Of log π(a), of v and of the entropy: for every stream the gradients for both heads, and δ for h."""
+    heads = agent.policy, agent.value
+
+    def chosen(heads, h, a):
+        return jax.nn.log_softmax(heads[0](h))[a]
+
+    def worth(heads, h, a):
+        return heads[1](h)[0]
+
+    def entropy(heads, h, a):
+        logs = jax.nn.log_softmax(heads[0](h))
+        return -(jnp.exp(logs) * logs).sum()
+
+    return [_by_stream(each, heads, h, action) for each in (chosen, worth, entropy)]
+
+
+def _said(agent, h):
+    """What the critic says of every stream."""
+    return jax.vmap(agent.value)(h)[:, 0]
 
 
 def _by_stream(function, heads, h, action):
@@ -237,74 +256,69 @@ def _by_stream(function, heads, h, action):
     return jax.vmap(one)(h, action)
 
 
-def train(
-    task, cell, estimator, *, steps: int, seed: int, rate: float = RATE, reports: int = 20
-) -> list[dict[str, float]]:
-    """Success rate of the episodes of each part of the run, or the critic's squared error beside that of saying nothing."""
-    trainer = Trainer(task, cell, estimator, rate=rate)
-    run = trainer.start(jax.random.key(seed))
-    arrays, rest = eqx.partition(run, eqx.is_array)
+class Part(NamedTuple):
+    """What happened in a part of a run: episodes that ended, how many of them well, and the critic's squared error a step."""
+
+    step: int
+    episodes: int
+    successes: int
+    error: float
+
+
+def parts(trainer: Trainer, run: Run, steps: int, count: int = 20, done: int = 0) -> Iterator[tuple[Run, Part]]:
+    """The run after each of `count` parts of it, those that are `done` left out."""
+    length = steps // count
+    _, fixed = eqx.partition(run, eqx.is_array)
 
     @jax.jit
-    def part(arrays):
+    def advance(arrays):
         def step(arrays, _):
-            run, seen = trainer.step(eqx.combine(arrays, rest))
+            run, seen = trainer.step(eqx.combine(arrays, fixed))
             return eqx.filter(run, eqx.is_array), seen
 
-        arrays, (over, right, error) = jax.lax.scan(step, arrays, length=steps // reports)
-        return arrays, over.sum(), (over & right).sum(), error.mean()
+        arrays, (over, right, wrong) = jax.lax.scan(step, arrays, length=length)
+        return arrays, over.sum(), (over & right).sum(), wrong.mean()
 
-    found = []
-    for at in range(reports):
-        arrays, over, right, error = part(arrays)
-        share = int(right) / max(1, int(over))
-        found.append(
-            {"step": (at + 1) * (steps // reports), "success": share, "error": float(error), "episodes": int(over)}
-        )
-    return found
+    for at in range(done, count):
+        arrays, over, right, wrong = advance(eqx.filter(run, eqx.is_array))
+        run = eqx.combine(arrays, fixed)
+        yield run, Part((at + 1) * length, int(over), int(right), float(wrong))
 
 
-def last_fifth(found: list[dict[str, float]], name: str = "success") -> float:
+def train(task, cell, estimator, *, steps: int, seed: int, **settings: float) -> list[Part]:
+    trainer = Trainer(task, cell, estimator, **settings)
+    return [part for _, part in parts(trainer, trainer.start(jax.random.key(seed)), steps)]
+
+
+def last_fifth(found: Sequence[Part]) -> tuple[float, float]:
+    """The share of episodes that ended well, and the critic's squared error."""
     last = found[-max(1, len(found) // 5) :]
-    episodes = sum(each["episodes"] for each in last)
-    return sum(each[name] * each["episodes"] for each in last) / max(1, episodes)
+    episodes = sum(part.episodes for part in last)
+    return sum(part.successes for part in last) / max(1, episodes), sum(part.error for part in last) / len(last)
 
 
 def main() -> None:
     said = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    said.add_argument("--task", choices=("maze", "trace"), default="maze")
+    said.add_argument("--task", choices=tuple(TASKS), default="maze")
     said.add_argument("--corridor", type=int, default=10, help="steps from the cue to the turn, or to the reward")
     said.add_argument("--steps", type=int, help="of 16 streams")
     said.add_argument("--seeds", type=int, default=3)
-    said.add_argument("--only", help=f"some of {','.join(LEARNERS)}")
-    said.add_argument("--out", type=Path, help="a JSON file for the curves")
+    said.add_argument("--only", default=",".join(LEARNERS), help="some of them, a,b,c")
     args = said.parse_args()
-    task = (Maze if args.task == "maze" else Conditioning)(args.corridor)
-    steps = args.steps or STEPS.get(args.corridor, 60_000)
-    figure = "success" if task.actor else "error"
-    document = {"product": "evergrad", "task": args.task, "corridor": args.corridor, "steps": steps, "streams": BATCH}
-    document |= {
-        "units": UNITS,
-        "rate": RATE,
-        "discount": DISCOUNT,
-        "lambda": LAMBDA,
-        "updates_per_sample": 1,
-        "rows": [],
-    }
+    unknown = set(args.only.split(",")) - set(LEARNERS)
+    if unknown:
+        said.error(f"--only {args.only}: no learner {', '.join(sorted(unknown))}; there are {', '.join(LEARNERS)}.")
+    task, steps = TASKS[args.task](args.corridor), args.steps or STEPS[args.task].get(args.corridor, 60_000)
+    figure = "success" if task.actor else f"squared error of the return (saying nothing: {task.nothing():.2g})"
     print(f"{args.task} {args.corridor}: {figure} in the last fifth of {steps:,} steps, one number a seed")
-    for name in args.only.split(",") if args.only else LEARNERS:
+    for name in args.only.split(","):
         words, cell, estimator = LEARNERS[name]
-        began = time.perf_counter()
-        curves = [
-            train(task, lambda key, c=cell: c(args.corridor, key), estimator, steps=steps, seed=s)
-            for s in range(args.seeds)
-        ]
+        began, figures = time.perf_counter(), []
+        for seed in range(args.seeds):
+            curve = train(task, lambda key, c=cell: c(args.corridor, key), estimator, steps=steps, seed=seed)
+            figures.append(f"{last_fifth(curve)[0 if task.actor else 1]:.2g}")
         spent = 1000 * (time.perf_counter() - began) / steps / args.seeds
-        shown = " ".join(f"{last_fifth(curve, figure):.2g}" for curve in curves)
-        print(f"{words}: {shown} ({spent:.2f} ms a step, compiling included)", flush=True)
-        document["rows"].append({"learner": words, "milliseconds_a_step": spent, "curves": curves})
-        if args.out:
-            args.out.write_text(json.dumps(document, indent=1) + "\n")
+        print(f"{words}: {' '.join(figures)} ({spent:.2f} ms a step, compiling included)", flush=True)
     if task.actor and args.corridor in REFERENCE:
         print(f"released records of others (n = 64, 16 streams, TD(0)): {REFERENCE[args.corridor]}")
 

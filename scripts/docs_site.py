@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS, TUTORIALS, EXECUTED = ROOT / "docs", ROOT / "docs" / "tutorials", ROOT / "build" / "tutorials"
 ELSEWHERE = "repository/"
 _LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)]*)?(\))")
+_PICTURE = re.compile(r'(<img\b[^>]*\bsrc="([^"]+)"[^>]*>)(?!\s*</a>)')
 _SCHEME = re.compile(r"[a-z]+:|/")
 
 
@@ -36,6 +37,11 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     origin = _origin(page.file.src_uri)
     return _LINK.sub(lambda match: _on_site(match, origin, page.file.src_uri), markdown)
+
+
+def on_page_content(html, page, config, files):
+    """A picture leads to itself in full size: a phone shows it small."""
+    return _PICTURE.sub(r'<a href="\2">\1</a>', html)
 
 
 def _executed(program):

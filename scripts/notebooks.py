@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from evergrad import _style
+
 _MARKER = re.compile(r"^# %%(.*)$", re.MULTILINE)
 _SMALL = re.compile(r"^(\s*\w+ ?= ?)(.+?)  # small: (.+)$", re.MULTILINE)
 _BASH = 'language="bash"'
@@ -76,7 +78,7 @@ def executed(
 ) -> list[tuple[Cell, str, list[bytes]]]:
     """Every cell with what it printed and the pictures it drew, in a folder that is gone afterwards."""
     names: dict = {"__name__": "__main__"}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), _style.in_style():
         return [(cell, *_done(cell, form, shell, names)) for cell in cells(program)]
 
 

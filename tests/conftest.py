@@ -5,6 +5,7 @@ users' programs are), and workers and the processes that tests start find each o
 """
 
 import gc
+import itertools
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ with install_import_hook("evergrad", "beartype.beartype"):
     import evergrad._public  # noqa: F401
 
 os.environ["EVERGRAD_COMPILED"] = "0"  # nothing of a test is left in the user's cache
+_TESTS = itertools.count(1)
 CACHE = "EVERGRAD_TEST_CACHE"  # a folder for compiled programs; one that is given is kept, and the next run is faster
 
 
@@ -84,7 +86,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_runtest_teardown(item):
-    """Lets compiled programs go before their pages are more than Linux maps for one process (65,530)."""
+    """Lets compiled programs go before their pages are more than Linux maps for one process (65,530). To count them takes 25 ms."""
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+    if next(_TESTS) % 20 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
         jax.clear_caches()

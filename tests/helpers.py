@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
+from evergrad._core.linearize import linearize
 from evergrad._core.parameters import repeated
 
 UNITS, SYMBOLS, BATCH = 3, 3, 2
@@ -146,5 +147,7 @@ def one_step(estimator, carried, cell, memory, key):
     return estimator.influence.absorb(carried, repeated(cell, 1), memories, key)
 
 
+# compiled, for those that take many steps one by one
+linearized, stepped = eqx.filter_jit(linearize), eqx.filter_jit(one_step)
 an_example = functools.cache(make_cell)
 PAIRS = [(e, c) for e, estimator in ESTIMATORS.items() for c in CELLS if fits(estimator, c)]

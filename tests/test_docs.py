@@ -83,11 +83,12 @@ def test_links_lead_somewhere():
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_every_page_with_tbptt_in_a_table_is_on_the_referees_list():
+def test_every_page_and_tutorial_with_tbptt_is_on_the_referees_list():
     listed = (ROOT / "docs" / "comparisons.md").read_text()
     pages = [page for page in (ROOT / "docs").glob("*.md") if re.search(r"^\|.*TBPTT", page.read_text(), re.MULTILINE)]
-    assert len(pages) > 5
-    assert [page.name for page in pages if f"({page.name})" not in listed and page.name != "comparisons.md"] == []
+    pages += [page for page in (ROOT / "docs" / "tutorials").glob("*.py") if "eg.TBPTT(" in page.read_text()]
+    assert len(pages) > 7
+    assert [page.name for page in pages if f"{page.name})" not in listed and page.name != "comparisons.md"] == []
 
 
 def test_the_stack_of_the_docs(capsys):

@@ -140,11 +140,11 @@ def test_a_cell_that_should_fail_must():
         notebooks.executed("# %%\n1 / 0\n")
 
 
-def test_every_page_is_in_the_menu(site):
+def test_every_page_is_in_the_menu_once(site):
     menu = str(site.nav)
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     pages += [program.relative_to(ROOT / "docs").with_suffix(".md") for program in TUTORIALS]
-    assert [str(page) for page in pages if f"'{page.as_posix()}'" not in menu] == []
+    assert [str(page) for page in pages if menu.count(f"'{page.as_posix()}'") != 1] == []
 
 
 @pytest.mark.parametrize(
@@ -180,6 +180,12 @@ def site(tmp_path_factory):
 
 def test_the_site_loads_nothing_from_elsewhere(site):
     assert check_site.loaded_from_elsewhere(Path(site.site_dir)) == []
+
+
+def test_a_picture_leads_to_itself(site):
+    page = (Path(site.site_dir) / "gallery.html").read_text()
+    assert re.search(r'<a href="images/cue.png"><img [^>]*src="images/cue.png"', page)
+    assert page.count("<img") == len(re.findall(r"<a [^>]*><img[^>]*></a>", page))
 
 
 def test_tutorials_are_pages_and_programs(site):

@@ -111,8 +111,8 @@ guessed = right(out, ys, asked)
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-axes.plot(learned, color="#1b6ca8", label="OK(rank=8, window=8)")
-axes.plot(guessed, color="#c8553d", label="TBPTT(horizon=12, stride=1)", linestyle="--")
+axes.plot(learned, color="C0", label="OK(rank=8, window=8)")
+axes.plot(guessed, color="C1", label="TBPTT(horizon=12, stride=1)", linestyle="--")
 axes.axhline(0.5, color="grey", lw=0.8)
 axes.set(xlabel="episode", ylabel="share of right answers", ylim=(0, 1.05))
 _ = axes.legend(frameon=False)

@@ -62,16 +62,16 @@ def smooth(values):
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.plot(
-    smooth(errors_last), color="#9aa5b1", label="it stays as it is (persistence)", lw=1
+    smooth(errors_last), color="#9AA5B1", label="it stays as it is (persistence)", lw=1
 )
 axes.plot(
     CHANGE + np.arange(len(smooth(errors_stopped))),
     smooth(errors_stopped),
-    color="#c8553d",
+    color="C1",
     label="stopped learning",
     ls="--",
 )
-axes.plot(smooth(errors), color="#1b6ca8", label="learns on")
+axes.plot(smooth(errors), color="C0", label="learns on")
 axes.axvline(CHANGE, color="black", lw=0.8, ls=":")
 axes.set(xlabel="sample", ylabel="error, mean of 30", ylim=(0, None))
 _ = axes.legend(frameon=False, fontsize=8)

@@ -50,7 +50,7 @@ reach = eg.lab.reach(state.model, xs[:LOOKED_AT], ys[:LOOKED_AT], samples=16, ke
 print(reach)
 
 figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
-axes.plot(np.arange(1, len(reach.shares) + 1), 100 * reach.shares, color="#1b6ca8")
+axes.plot(np.arange(1, len(reach.shares) + 1), 100 * reach.shares, color="C0")
 axes.axvline(LAG + 1, color="grey", lw=0.8, ls=":")
 _ = axes.set(
     xlabel="horizon, steps", ylabel="% of the squared gradient", ylim=(None, 103)
@@ -90,7 +90,8 @@ for name, found in probed.items():
 # `plan` says, before anything is run, what a step with each estimator takes, and recommends one for your budget.
 
 # %%
-plan = eg.plan(eg.LSTM(inputs=50, units=512, key=one), batch=16, memory=8e9)
+UNITS = 512  # small: 16
+plan = eg.plan(eg.LSTM(inputs=50, units=UNITS, key=one), batch=16, memory=8e9)
 for option in plan.options:
     print(
         f"{option.estimator!s:48} {option.bytes / 1e9:6.2f} GB, {option.bias:8}"

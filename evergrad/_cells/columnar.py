@@ -25,6 +25,7 @@ class ELSTM(UnitCell):
 
     roles: ClassVar[tuple[str, ...]] = (KEEP, CANDIDATE)
     own_names: ClassVar[tuple[str, ...]] = ("w_f", "w_u")
+    sees_itself: ClassVar[bool] = True
 
     inputs: int = eqx.field(static=True)
     units: int = eqx.field(static=True)
@@ -64,6 +65,7 @@ class ColumnarLSTM(UnitCell):
 
     roles: ClassVar[tuple[str, ...]] = (WRITE, KEEP, CANDIDATE, OTHER)  # i, f, g, o, as in eg.LSTM
     own_names: ClassVar[tuple[str, ...]] = ("w_i", "w_f", "w_g", "w_o")
+    sees_itself: ClassVar[bool] = True
     states: ClassVar[int] = 2
 
     inputs: int = eqx.field(static=True)

@@ -41,9 +41,13 @@ def ring(
     return jnp.log(-jnp.log(keep)), jnp.log(angle)
 
 
-def rotated(own: tuple[Array, ...], state: tuple[Array, ...]) -> tuple[Array, Array]:
-    """λ h of a complex h, as a pair, with λ = exp(−e^ν + i e^θ)."""
-    nu, theta = own
+def rotation(nu: Array, theta: Array) -> tuple[Array, Array]:
+    """λ = exp(−e^ν + i e^θ), as a pair."""
     radius, angle = jnp.exp(-jnp.exp(nu)), jnp.exp(theta)
-    real, imaginary = radius * jnp.cos(angle), radius * jnp.sin(angle)
+    return radius * jnp.cos(angle), radius * jnp.sin(angle)
+
+
+def rotated(by: tuple[Array, ...], state: tuple[Array, ...]) -> tuple[Array, Array]:
+    """λ h of a complex h, as a pair."""
+    real, imaginary = by
     return real * state[0] - imaginary * state[1], real * state[1] + imaginary * state[0]

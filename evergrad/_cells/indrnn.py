@@ -21,6 +21,7 @@ class IndRNN(UnitCell):
 
     roles: ClassVar[tuple[str, ...]] = (CANDIDATE,)
     own_names: ClassVar[tuple[str, ...]] = ("recurrent",)
+    sees_itself: ClassVar[bool] = True
 
     inputs: int = eqx.field(static=True)
     units: int = eqx.field(static=True)

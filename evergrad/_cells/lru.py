@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad._cells.decay import complement, ring, rotated
+from evergrad._cells.decay import complement, ring, rotated, rotation
 from evergrad._cells.initial import CANDIDATE
 from evergrad._cells.unit import UnitCell, drawn_weight
 
@@ -52,8 +52,11 @@ class LRU(UnitCell):
         self.nu, self.theta = ring(initial, units, (r_min, r_max), call, key=key)
         self.gamma = jnp.log(complement(-jnp.exp(self.nu)))
 
-    def advance_unit(self, own, z, state):
+    def settled(self, own):
         nu, theta, gamma = own
-        real, imaginary = rotated((nu, theta), state)
-        scale = jnp.exp(gamma)
+        return *rotation(nu, theta), jnp.exp(gamma)
+
+    def advance_unit(self, own, z, state):
+        *by, scale = own
+        real, imaginary = rotated(tuple(by), state)
         return real + scale * z[0], imaginary + scale * z[1]

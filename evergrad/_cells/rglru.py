@@ -38,6 +38,9 @@ class RGLRU(UnitCell):
         fastest = jax.random.uniform(key, (units,), minval=0.9, maxval=0.999) if keep is None else keep**2
         self.decay = jnp.log(jnp.expm1(-jnp.log(fastest) / _SHARP))  # softplus, backwards
 
+    def settled(self, own):
+        return (-_SHARP * jax.nn.softplus(own[0]),)
+
     def advance_unit(self, own, z, state):
-        log_decay = -_SHARP * jax.nn.softplus(own[0]) * jax.nn.sigmoid(z[0])
+        log_decay = own[0] * jax.nn.sigmoid(z[0])
         return (jnp.exp(log_decay) * state[0] + complement(log_decay) * jax.nn.sigmoid(z[1]) * z[2],)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evergrad._cells.activations import ACTIVATIONS, check_activation
-from evergrad._cells.decay import complement, ring, rotated
+from evergrad._cells.decay import complement, ring, rotated, rotation
 from evergrad._cells.initial import CANDIDATE
 from evergrad._cells.unit import UnitCell, drawn_weight
 
@@ -57,9 +57,12 @@ class RTU(UnitCell):
         self.inputs, self.units, self.linear, self.activation = inputs, units, bool(linear), activation
         self.nu, self.theta = ring(initial, units, (r_min, r_max), f"RTU(r_min={r_min}, r_max={r_max})", key=key)
 
+    def settled(self, own):
+        return *rotation(*own), complement(-jnp.exp(own[0]))
+
     def advance_unit(self, own, z, state):
-        scale = complement(-jnp.exp(own[0]))
-        new = tuple(a + scale * b for a, b in zip(rotated(own, state), z, strict=True))
+        *by, scale = own
+        new = tuple(a + scale * b for a, b in zip(rotated(tuple(by), state), z, strict=True))
         return new if self.linear else tuple(map(ACTIVATIONS[self.activation], new))
 
     def output(self, state):

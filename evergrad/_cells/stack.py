@@ -82,49 +82,28 @@ class Stack(Cell):
         return tuple(layer.initial() for layer in self.layers if isinstance(layer, Cell))
 
     def step(self, state, x):
-        return self._climbed(state, x, lambda x: x)
+        return self._climbed(state, x)
 
     def step_apart(self, state, x):
-        """The same step, in which no derivative passes from one cell to the next."""
-        return self._climbed(state, x, jax.lax.stop_gradient)
+        """The same step, in which no derivative passes from one cell's state to the next cell's; to weights between them one does."""
+        return self._climbed(state, x, between=jax.lax.stop_gradient)
 
-    def _climbed(self, state, x, between):
+    def down(self, old, new, x, delta):
+        """δ̄: what a loss that has the derivative δ by the new state has by every layer's, along all paths of this step."""
+        nowhere = jax.tree.map(jnp.zeros_like, new)
+        return jax.vjp(lambda shifts: self._climbed(old, x, shifts=shifts), nowhere)[1](delta)[0]
+
+    def _climbed(self, state, x, *, between=lambda new: new, shifts=None):
+        """The new state of every cell, moved by a shift where there are some; `between` is what the layers above see of it."""
         new, cells = [], iter(state)
         for layer in self.layers:
             if isinstance(layer, Cell):
-                new.append(layer.step(next(cells), x))
-                x = between(output_of(layer, new[-1], x))
+                after = layer.step(next(cells), x)
+                new.append(after if shifts is None else jax.tree.map(jnp.add, after, shifts[len(new)]))
+                x = output_of(layer, between(new[-1]), x)
             else:
                 x = layer(x)
         return tuple(new)
-
-    def down(self, old, new, x, delta):
-        """δ̄: what a loss that has the derivative δ by the new state has by every layer's, through the layers above at this step."""
-        delta = list(delta)
-        inputs = self._inputs_of_cells(new, x)
-        for upper in range(len(delta) - 1, 0, -1):
-            back = jax.vjp(lambda below, upper=upper: self._upper(upper, old, below, inputs), new[upper - 1])[1]
-            delta[upper - 1] = jax.tree.map(jnp.add, delta[upper - 1], back(delta[upper])[0])
-        return tuple(delta)
-
-    def _inputs_of_cells(self, new, x):
-        """What every cell was given at a step that led to a state."""
-        given, cells = [], iter(new)
-        for layer in self.layers:
-            if isinstance(layer, Cell):
-                given.append(x)
-                x = output_of(layer, next(cells), x)
-            else:
-                x = layer(x)
-        return given
-
-    def _upper(self, upper, old, below, inputs):
-        """The new state of a cell as a function of that of the cell below it."""
-        places = [i for i, layer in enumerate(self.layers) if isinstance(layer, Cell)]
-        x = output_of(self.layers[places[upper - 1]], below, inputs[upper - 1])
-        for layer in self.layers[places[upper - 1] + 1 : places[upper]]:
-            x = layer(x)
-        return self.layers[places[upper]].step(old[upper], x)
 
     def output(self, state, x):
         outputs, cells = [], iter(state)
@@ -135,6 +114,18 @@ class Stack(Cell):
             else:
                 x = layer(x)
         return jnp.concatenate(outputs) if self.see == "all" else x
+
+
+def layered(
+    kind: Any, layers: int, inputs: int, units: int, *, key: jax.Array, depth: str = "exact", **starts: str
+) -> Cell:
+    """One cell of a kind, or a stack of so many equal ones."""
+    if layers == 1:
+        return kind(inputs=inputs, units=units, key=key, **starts)
+    sizes = [inputs] + [kind.seen_of_unit * units] * (layers - 1)
+    keys = jax.random.split(key, layers)
+    cells = (kind(inputs=p, units=units, key=k, **starts) for p, k in zip(sizes, keys, strict=True))
+    return Stack(*cells, depth=depth)
 
 
 def _inputs(layer: Any) -> Any:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from evergrad._cells.base import Cell
 from evergrad._cells.initial import initial_gates, read_initial
 from evergrad._core.checks import refuse_unless, require_key, whole_number
+from evergrad._core.in_memory import in_memory
 
 
 class UnitCell(Cell):
@@ -20,9 +21,13 @@ class UnitCell(Cell):
 
         advance_unit((own¹, …, own^κ), (z¹, …, z^g), (state¹, …, state^s)) -> (state¹', …, state^s')
 
+    and `settled(own)`, where a step needs functions of the own parameters rather than themselves, says which: they are the
+    same for all streams, computed once, and given to `advance_unit` instead.
+
     `roles` says what each of the g gates is for (as in a `KroneckerCell`), `own_names` names the arrays of n numbers that
     are the units' own parameters, `states` counts the state variables of a unit, and `seen_of_unit` those that the
-    readout sees, the first ones. A complex state is a pair of numbers.
+    readout sees, the first ones. A complex state is a pair of numbers. `sees_itself` says that `own_names` are the weights, one
+    a gate, by which the gates see the unit's first state variable: then e-prop does without what passes through them.
 
     With E = ∂state'/∂state, D = ∂state'/∂z and K = ∂state'/∂own of every unit (`evergrad._core.linearize.unit_blocks`) the
     exact influence is
@@ -39,6 +44,7 @@ class UnitCell(Cell):
 
     roles: ClassVar[tuple[str, ...]]
     own_names: ClassVar[tuple[str, ...]] = ()
+    sees_itself: ClassVar[bool] = False
     states: ClassVar[int] = 1
 
     inputs: eqx.AbstractVar[int]
@@ -48,6 +54,10 @@ class UnitCell(Cell):
     @abc.abstractmethod
     def advance_unit(self, own: tuple[Array, ...], z: tuple[Array, ...], state: tuple[Array, ...]) -> tuple[Array, ...]:
         """The new state of one unit."""
+
+    def settled(self, own: tuple[Array, ...]) -> tuple[Array, ...]:
+        """What a step needs of a unit's own parameters: if not said otherwise, they themselves."""
+        return own
 
     @classmethod
     def weight_shape(cls, inputs: int, units: int) -> tuple[int, int]:
@@ -77,13 +87,29 @@ class UnitCell(Cell):
         return jnp.zeros((self.states, self.units), self.weight.dtype)
 
     def step(self, state: Float[Array, "s n"], x: Float[Array, " inputs"]) -> Float[Array, "s n"]:
-        return jax.vmap(self.advance_numbers, in_axes=1, out_axes=1)(self.own, self.gates_of(x), state)
+        return jnp.stack(self.advance_units(tuple(self.settled_rows()), tuple(self.gates_of(x)), tuple(state)))
 
-    def advance_numbers(
-        self, own: Float[Array, " kappa"], z: Float[Array, " g"], state: Float[Array, " s"]
-    ) -> Float[Array, " s"]:
-        """`advance_unit` with arrays: mapping it over the units is what keeps them apart by construction."""
-        return jnp.stack(self.advance_unit(tuple(own), tuple(z), tuple(state)))
+    @property
+    def settles(self) -> bool:
+        """Whether `settled` is anything but the own parameters."""
+        return type(self).settled is not UnitCell.settled
+
+    def settled_rows(self) -> Float[Array, "c n"]:
+        """What `settled` says, of all units."""
+        return in_memory(jnp.stack(self.settle(tuple(self.own)))) if self.settles else self.own
+
+    def settle(self, own: tuple[Float[Array, " n"], ...]) -> tuple[Float[Array, " n"], ...]:
+        """`settled`, mapped over the units."""
+        return jax.vmap(lambda *own: self.settled(own))(*own)
+
+    def advance_units(
+        self,
+        settled: tuple[Float[Array, " n"], ...],
+        z: tuple[Float[Array, " n"], ...],
+        state: tuple[Float[Array, " n"], ...],
+    ) -> tuple[Float[Array, " n"], ...]:
+        """`advance_unit`, mapped over the units: that is what keeps them apart by construction."""
+        return jax.vmap(self.advance_unit)(settled, z, state)
 
     def output(self, state: Float[Array, "s n"]) -> Float[Array, " outputs"]:
         return state[: self.seen_of_unit].reshape(-1)

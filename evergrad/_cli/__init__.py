@@ -1,5 +1,6 @@
 """The command line: a thin door. Commands import what they need when they run, so that `--help` is quick."""
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -57,6 +58,19 @@ def _root(
 
     Example: evergrad train copy --units 32 --steps 2000 --out runs/first
     """
+
+
+def _reflow(branch: typer.Typer) -> None:
+    """Lets a terminal break the lines of docstrings where it ends, rather than where the source does."""
+    for command in branch.registered_commands:
+        paragraphs = inspect.cleandoc(command.help or inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for group in branch.registered_groups:
+        if group.typer_instance is not None:
+            _reflow(group.typer_instance)
+
+
+_reflow(app)
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ import typer
 from evergrad._cli.errors import explained
 from evergrad._cli.json_option import JsonFile, check_json_file, write_json
 
+_GROWTH = "growth"
+
 app = typer.Typer(help="How fast it is on this machine.", invoke_without_command=True)
 
 
@@ -19,6 +21,12 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer rounds, settings and sizes: under two minutes.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A part: ok, ktp, rolling, compile, uoro, networks, unit-local, short or growth; again for more."
+        ),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure the goals of speed, as ratios in one run, and how time and memory grow. Exit code 1 if one is missed.
@@ -29,12 +37,19 @@ def bench(
         return
     with explained():
         check_json_file(json_file)
-        from evergrad.bench.goals import FULL, QUICK, goals
+        from evergrad._core.checks import refuse_unless
+        from evergrad.bench.goals import FULL, PARTS, QUICK, goals
         from evergrad.bench.growth import growth
 
+        wanted = only or [*PARTS, _GROWTH]
+        for part in wanted:
+            refuse_unless(
+                part in (*PARTS, _GROWTH), f"--only {part}: no such part; there are {', '.join(PARTS)} and {_GROWTH}."
+            )
         effort, start, say = QUICK if quick else FULL, time.time(), teller()
-        rows = list(goals(effort, say))
-        _show(rows, list(growth(quick, say)), json_file, quick=quick, seconds=round(time.time() - start))
+        rows = list(goals(effort, say, wanted))
+        fits = list(growth(quick, say)) if _GROWTH in wanted else []
+        _show(rows, fits, json_file, quick=quick, only=only, seconds=round(time.time() - start))
 
 
 def peers(

@@ -18,7 +18,7 @@ def demo(
         int | None, typer.Option(help="cue: most steps to the question.", show_default="1.5 x --gap")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Steps of each learner.", show_default="cue: 25 x --gap-to; copy: 20000", min=1)
+        int | None, typer.Option(help="Steps of each learner.", show_default="cue: 35 x --gap-to; copy: 20000", min=1)
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Seeds, from 0 on.", show_default="cue: 3; copy: 1", min=1)] = None,
     out: Annotated[Path, typer.Option(help="Folder for the picture and the figures.")] = Path("runs/demo"),

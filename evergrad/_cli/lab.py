@@ -20,6 +20,17 @@ _CERTIFIED = ["ok:rank=8,window=16", "ok:rank=8,window=16,mix=truncate"]
 _ESTIMATORS = ["ok:rank=8,window=16", "ok:rank=8,window=0,mix=signs", "kf:copies=8", "tbptt:horizon=25"]
 
 
+MaybeRun = Annotated[Path | None, typer.Argument(help="Folder of a run: its model and its data.", metavar="[RUN]")]
+Task = Annotated[str, typer.Option(help="Without a RUN: copy or text, for an untrained network.")]
+CellName = Annotated[str, typer.Option(help="Without a RUN: its cell.")]
+Units = Annotated[int, typer.Option(help="Without a RUN: its size.", min=1)]
+Length = Annotated[int, typer.Option(help="Without a RUN: length of the copy strings.", min=1)]
+TextFile = Annotated[str | None, typer.Option(help="Without a RUN: the text.")]
+
+_YOUNG = (
+    "note: this network has not been trained. It looks less far back than its task asks for: what has not been learned yet has no "
+    "gradient to show. Train one (evergrad train copy --out runs/copy) and measure that (evergrad lab reach runs/copy)."
+)
 _UNTRAINED = (
     "note: this network has not been trained. Its gradient hardly reaches back, so that all estimators look alike: for what they "
     "do where it matters, train one (evergrad train copy --out runs/copy) and measure that (evergrad lab noise runs/copy)."
@@ -33,14 +44,12 @@ def lab() -> None:
 
 @lab_app.command()
 def noise(
-    run: Annotated[
-        Path | None, typer.Argument(help="Folder of a run: its model and its data.", metavar="[RUN]")
-    ] = None,
-    task: Annotated[str, typer.Option(help="Without a RUN: copy or text, for an untrained network.")] = "copy",
-    cell: Annotated[str, typer.Option(help="Without a RUN: its cell.")] = "rhn",
-    units: Annotated[int, typer.Option(help="Without a RUN: its size.", min=1)] = 64,
-    length: Annotated[int, typer.Option(help="Without a RUN: length of the copy strings.", min=1)] = 10,
-    data: Annotated[str | None, typer.Option(help="Without a RUN: the text.")] = None,
+    run: MaybeRun = None,
+    task: Task = "copy",
+    cell: CellName = "rhn",
+    units: Units = 64,
+    length: Length = 10,
+    data: TextFile = None,
     estimator: Annotated[
         list[str], typer.Option(help="name:parameter=value,…; may be given several times.", metavar="NAME:...")
     ] = _ESTIMATORS,
@@ -74,10 +83,7 @@ def _noise(run, untrained, names, steps, repetitions, batch, smallest, seed, out
     estimators = {name: subject.parse_estimator(name) for name in names}
     check_may_replace(out / "noise.png", "PNG", "--out")
     check_may_replace(out / "noise.json", "JSON", "--out")
-    if run is None:
-        chosen = subject.untrained(_settings(*untrained, seed=seed), steps=steps, batch=batch)
-    else:
-        chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    chosen = _chosen(run, untrained, steps, batch, seed)
     console = Console()
     console = console if console.is_terminal else Console(width=160)
     with console.status("the exact gradient") as status:
@@ -144,7 +150,12 @@ def _depth(run, steps, batch, probes, seed, json_file):
 
 @lab_app.command()
 def reach(
-    run: Annotated[Path, typer.Argument(help="Folder of a run: its model and its data.", metavar="RUN")],
+    run: MaybeRun = None,
+    task: Task = "copy",
+    cell: CellName = "rhn",
+    units: Units = 64,
+    length: Length = 10,
+    data: TextFile = None,
     steps: Annotated[
         int, typer.Option(help="Steps with frozen weights; no lag beyond them is seen.", min=4, max=10**8)
     ] = 400,
@@ -166,10 +177,10 @@ def reach(
     Example: evergrad lab reach runs/copy --out runs/copy-reach
     """
     with explained():
-        _reach(run, steps, batch, samples, probes, seed, out)
+        _reach(run, (task, cell, units, length, data), steps, batch, samples, probes, seed, out)
 
 
-def _reach(run, steps, batch, samples, probes, seed, out):
+def _reach(run, untrained, steps, batch, samples, probes, seed, out):
     import jax
     from rich.console import Console
     from rich.text import Text
@@ -177,13 +188,13 @@ def _reach(run, steps, batch, samples, probes, seed, out):
     from evergrad._core.files import write_whole
     from evergrad._core.machine import machine
     from evergrad._core.printable import printable
-    from evergrad.lab import reach, subject
+    from evergrad.lab import reach
     from evergrad.lab.summary import plot_reach
 
     for name, kind in (("reach.png", "PNG"), ("reach.json", "JSON")) if out else ():
         check_may_replace(out / name, kind, "--out")
     console = Console()
-    chosen = subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    chosen = _chosen(run, untrained, steps, batch, seed)
     data, key = chosen.data, jax.random.key(seed)
     how = {"samples": samples} if probes is None else {"probes": probes}
     with console.status("carrying gradients back" if probes is None else "carrying directions forward"):
@@ -192,6 +203,8 @@ def _reach(run, steps, batch, samples, probes, seed, out):
     words = f"{chosen.words}; {looked}, {steps:,} steps of {batch} streams"
     console.print(Text(printable(words)), soft_wrap=True)
     console.print(Text(str(found)), soft_wrap=True)
+    if run is None:
+        console.print(Text(_YOUNG), soft_wrap=True)
     if out is None:
         return
     document = {"product": "evergrad", "subject": chosen.words, "steps": steps, "batch": batch, "probes": probes}
@@ -284,6 +297,15 @@ def _certificate(run, names, steps, seed, json_file):
         arrays = {key: getattr(found, key).tolist() for key in ("steps", "bounds", "sizes", "growth")}
         rows[name] = arrays | {"unbiased": found.unbiased, "vacuous": found.vacuous}
     write_json(json_file, {"subject": chosen.words, "steps": steps, "seed": seed, "estimators": rows})
+
+
+def _chosen(run, untrained, steps, batch, seed):
+    """The network of a run, or one made on the spot."""
+    from evergrad.lab import subject
+
+    if run is not None:
+        return subject.of_run(run, steps=steps, batch=batch, seed=seed)
+    return subject.untrained(_settings(*untrained, seed=seed), steps=steps, batch=batch)
 
 
 def _settings(task, cell, units, length, data, seed):

@@ -9,12 +9,13 @@ import typer
 
 from evergrad._cli.errors import explained
 from evergrad._cli.json_option import JsonFile, check_json_file, write_json
-from evergrad._registry import CELLS
+from evergrad._registry import CELLS, ESTIMATORS, name_of
 
 
 def plan(
     cell: Annotated[str, typer.Option(help=f"Recurrent cell. One of {', '.join(CELLS)}.")] = "rhn",
     units: Annotated[int, typer.Option(help="Size of the hidden state.")] = 128,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of such cells, one on top of the other.")] = 1,
     inputs: Annotated[int, typer.Option(help="Numbers, or symbols, that are read at a step.")] = 4,
     outputs: Annotated[
         int | None, typer.Option(help="Numbers, or symbols, that are predicted.", show_default="the inputs")
@@ -46,6 +47,7 @@ def plan(
         from rich.table import Table
 
         import evergrad as eg
+        from evergrad._cells.stack import layered
         from evergrad._core.names import refuse_unknown
 
         refuse_unknown("cell", cell, CELLS)
@@ -53,12 +55,15 @@ def plan(
         budget |= {"seconds": _quantity(time_per_step, _SECONDS, "--time-per-step", "5ms")}
         known = None if reach is None else _read_reach(reach)
         budget |= {"reach": known and known.advised}
-        _check_sizes(units=units, inputs=inputs, outputs=outputs or 1, batch=batch)
-        found = _without_memory(
-            lambda key: CELLS[cell].load()(inputs=inputs, units=units, key=key), batch, outputs, budget
-        )
-        about = f"{CELLS[cell].name}, {units} units, {inputs} inputs, {batch} streams"
-        table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        _check_sizes(units=units, inputs=inputs, outputs=outputs or 1, batch=batch, layers=layers)
+
+        def make_cell(key):
+            return layered(CELLS[cell].load(), layers, inputs, units, key=key)
+
+        found = _without_memory(make_cell, batch, outputs, budget)
+        several = f"{layers} x " if layers > 1 else ""
+        about = f"{several}{CELLS[cell].name}, {units} units, {inputs} inputs, {batch} streams"
+        table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for name in ("estimator", "bias", "memory", "mult-adds", "step", "fits"):
             table.add_column(name, justify="left" if name in ("estimator", "bias", "fits") else "right", no_wrap=True)
         for option in found.options:
@@ -94,7 +99,8 @@ def _check_sizes(**sizes: int) -> None:
     from evergrad._core.checks import refuse_unless
 
     for name, size in sizes.items():
-        refuse_unless(size <= _LARGEST, f"--{name} {size}: more than {_LARGEST:,} cannot be planned for.")
+        most = _MOST_LAYERS if name == "layers" else _LARGEST
+        refuse_unless(size <= most, f"--{name} {size}: more than {most:,} cannot be planned for.")
     weights = sizes["units"] * (sizes["units"] + sizes["inputs"])
     refuse_unless(
         weights <= _MOST_WEIGHTS,
@@ -120,7 +126,7 @@ def _without_memory(make_cell: Callable[[Any], Any], batch: int, outputs: int | 
     return found[0]
 
 
-_LARGEST, _MOST_WEIGHTS = 1_000_000, 200_000_000
+_LARGEST, _MOST_WEIGHTS, _MOST_LAYERS = 1_000_000, 200_000_000, 64
 _BYTES = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -143,8 +149,15 @@ def _shown(value: float, units: dict[str, float]) -> str:
 
 
 def _name(estimator) -> str:
-    """Without what is so by default and says little about the cost."""
-    return re.sub(r", mix='sampling'|diagonal_rank=None, ", "", repr(estimator))
+    """With what can be chosen by name, and without what is so by default and says little about the cost."""
+    kind = type(estimator)
+    name = name_of(ESTIMATORS, kind)
+    if name is None:
+        return repr(estimator)
+    chosen = {parameter: getattr(estimator, parameter) for parameter in ESTIMATORS[name].parameters}
+    silent = {"mix": "sampling", "scales": "rows"}
+    said = (f"{k}={v!r}" for k, v in chosen.items() if v is not None and silent.get(k) != v)
+    return f"{kind.__name__}({', '.join(said)})"
 
 
 def _as_json(found) -> dict:

@@ -9,7 +9,7 @@ import typer
 from evergrad._cli.errors import explained
 
 TOKEN = "EVERGRAD_TOKEN"
-KINDS = ("regressor", "classifier")
+KINDS = ("regressor", "classifier", "pool")
 
 
 def serve(
@@ -17,7 +17,7 @@ def serve(
         Path | None,
         typer.Argument(help="A file that `save` of a model of evergrad.river wrote; not needed with --new."),
     ] = None,
-    new: Annotated[str | None, typer.Option(help="Begin with a new one: regressor or classifier.")] = None,
+    new: Annotated[str | None, typer.Option(help="Begin with a new one: regressor, classifier or pool.")] = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -63,9 +63,13 @@ def _first(model, new):
     from evergrad._core.checks import refuse_unless
     from evergrad.river.saving import load_any
 
-    refuse_unless((model is None) != (new is None), "give MODEL, or --new regressor, or --new classifier; one of them.")
+    refuse_unless((model is None) != (new is None), "give MODEL, or --new regressor, classifier or pool; one of them.")
     if model is not None:
         refuse_unless(model.is_file(), f"{model} is not a file: pass the path that was given to save, or use --new.")
         return lambda: load_any(model)
     refuse_unless(new in KINDS, f"--new {new}: choose one of {', '.join(KINDS)}.")
-    return river.OnlineRNNRegressor if new == "regressor" else river.OnlineRNNClassifier
+    return {
+        "regressor": river.OnlineRNNRegressor,
+        "classifier": river.OnlineRNNClassifier,
+        "pool": river.OnlineRNNPool,
+    }[new]

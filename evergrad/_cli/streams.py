@@ -1,6 +1,5 @@
 """`evergrad streams`: stream learners on data."""
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +28,13 @@ def bench(
     out: Annotated[Path, typer.Option(help="Folder for results.csv, summary.json and errors.png.")] = Path(
         "runs/streams"
     ),
+    rows: Annotated[int | None, typer.Option(min=100, help="The most of a data set, for all models.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Of one model; may be given several times.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="What results.csv has already is not run again.")] = False,
 ) -> None:
     """Compare by progressive validation with persistence, river, rolling TBPTT and deep-river's LSTM."""
     with explained():
-        _bench(data, only or [], seeds, deep_river, out)
+        _bench(data, only or [], model or [], seeds, deep_river, out, rows, resume)
 
 
 @app.command()
@@ -107,45 +109,55 @@ def _delays(data, only, at, seeds, out):
     return all(row.ratio <= late.ALLOWED for row in found)
 
 
-def _bench(data, only, seeds, deep_river, out):
+def _bench(data, only, models, seeds, deep_river, out, rows, resume):
     import rich
 
     from evergrad._core.machine import processor
     from evergrad.bench.streams import bench as comparison, sets
 
-    chosen = list(sets.streams(data, only))
+    chosen = [stream.beginning(rows) for stream in sets.streams(data, only)]
     for name, kind in (("results.csv", "CSV"), ("summary.json", "JSON"), ("errors.png", "PNG")):
         check_may_replace(out / name, kind, "--out")
-    out.mkdir(parents=True, exist_ok=True)
-    start, results = time.time(), []
-    for stream in chosen:
-        for result in comparison.compare(stream, seeds):
-            rich.print(
-                f"{result.stream}: {result.model}, seed {result.seed}: {result.error:.4f}, {result.median_ms:.3f} ms"
-            )
-            results.append(result)
-    failure = None
-    if deep_river.exists():
-        try:
-            for result in comparison.compare_deep_river(chosen, seeds, deep_river.absolute()):
-                results.append(result)
-        except comparison.FailedRival as error:
-            failure = error
-    else:
-        rich.print(f"[yellow]deep-river is left out: there is no {deep_river}. `make bench-streams` makes it.")
-    _write(results, chosen, out, {"seeds": seeds, "processor": processor(), "seconds": round(time.time() - start)})
+    results = comparison.read_csv(out / "results.csv") if resume else []
+    done, failure = {(each.stream, each.model, each.seed) for each in results}, None
+
+    def wanted(stream, model, seed):
+        return (stream, model, seed) not in done and (not models or model in models)
+
+    try:
+        for stream in chosen:
+            for result in comparison.compare(stream, seeds, wanted):
+                _note(result, results, out)
+        if deep_river.exists():
+            for result in comparison.compare_deep_river(chosen, seeds, deep_river.absolute(), wanted):
+                _note(result, results, out)
+        else:
+            rich.print(f"[yellow]deep-river is left out: there is no {deep_river}. `make bench-streams` makes it.")
+    except comparison.FailedRival as error:
+        failure = error
+    _write(results, out, {"seeds": seeds, "processor": processor()})
     if failure is not None:
         leave(str(failure), 1)
 
 
-def _write(results, chosen, out, settings):
+def _note(result, results, out):
+    """On the disk as soon as it is known, so that `--resume` can go on from there."""
     import rich
 
-    from evergrad.bench.streams import bench as comparison, report
+    from evergrad.bench.streams import bench as comparison
+
+    rich.print(f"{result.stream}: {result.model}, seed {result.seed}: {result.error:.4f}, {result.median_ms:.3f} ms")
+    results.append(result)
+    comparison.write_csv(results, out / "results.csv")
+
+
+def _write(results, out, settings):
+    import rich
+
+    from evergrad.bench.streams import bench as comparison, report, sets
 
     rows = comparison.summary(results)
-    rows.sort(key=lambda row: [s.name for s in chosen].index(row["stream"]))
-    comparison.write_csv(results, out / "results.csv")
+    rows.sort(key=lambda row: sets.NAMES.index(str(row["stream"])))
     write_json(out / "summary.json", {"settings": settings, "rows": rows})
     report.plot(rows, out / "errors.png")
     rich.print(report.table(rows))

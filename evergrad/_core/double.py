@@ -13,11 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
+from evergrad._core.forward_only import refuse_derivative
+
 
 def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of arrays, each an argument, with float64 at work inside it. What goes in and comes out has no float64, but `packed`.
 
-    JAX's rules for `vmap` round float64 away where it is not enabled, so that a function with it inside has its own.
+    JAX's rules for `vmap` and for derivatives round float64 away where it is not enabled, so that a function with it inside
+    has its own: it is mapped in double precision too, and is not differentiated.
     """
 
     @jax.custom_batching.custom_vmap
@@ -32,7 +35,13 @@ def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
         out = in_double(jax.vmap(function, in_axes=axes))(*given)
         return out, jax.tree.map(lambda _: True, out)
 
-    return inside
+    undifferentiated = jax.custom_jvp(inside)
+
+    @undifferentiated.defjvp
+    def refused(primals, tangents):
+        refuse_derivative()
+
+    return undifferentiated
 
 
 def doubled(a: Float[Array, "*shape"] | UInt32[Array, "*shape 2"]) -> Array:

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, UInt32
 from evergrad._cells.base import output_of, outputs_of
 from evergrad._core import across
 from evergrad._core.cut_influence import cut
-from evergrad._core.linearize import initial_state, linearize, output_weights, through_layers, unflatten
+from evergrad._core.in_memory import in_memory
+from evergrad._core.linearize import initial_state, linearize_all, output_weights, through_layers, unflatten
 from evergrad._core.model import Model, encode, stream_losses, weight_dtype
 from evergrad._core.parameters import parameters, parted
 from evergrad._core.placing import along, everywhere, place
@@ -125,7 +126,8 @@ def drive(
     these had any target, the weights and the optimiser stay as they were.
 
     Room is made, and gradients that wait are taken, between inner loops rather than under a condition at every step, so
-    that the influence, the largest array there is, is never copied past a condition.
+    that the influence, the largest array there is, is never copied past a condition. They are loops themselves, of one round
+    at most, since past a condition the weights would be copied too.
     """
     past, waits = estimator.past, estimator.past.stride > 1
     fills = past.is_full(state.track) is not False
@@ -161,9 +163,9 @@ def drive(
         return goes_on & ~past.due(track) if waits else goes_on
 
     def block(carry):
-        carry = _when(past.is_full(carry[1].track), make_room, carry) if fills else carry
+        carry = _while(lambda carry: past.is_full(carry[1].track), make_room, carry) if fills else carry
         carry = _while(uninterrupted, step, carry)
-        return _when(past.due(carry[1].track), end_stride, carry) if waits else carry
+        return _while(lambda carry: past.due(carry[1].track), end_stride, carry) if waits else carry
 
     kept = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), keep(_no_output(state)))
     carry = (jnp.zeros((), jnp.int32), state, position, kept, results)
@@ -184,7 +186,7 @@ def take_one(
 def foretold(model: Model, hidden: Float[Array, "B m"], x: Array, reset: Array) -> Any:
     """The predictions of a step that is not taken."""
     cell, x, readout = model.cell, encode(model.cell, x), model.readout
-    hidden, _ = jax.vmap(lambda *stream: linearize(cell, *stream))(hidden, x, reset)
+    hidden, _ = linearize_all(cell, hidden, x, reset)
     outputs = jax.vmap(lambda h, x: output_of(cell, unflatten(cell, h), x))(hidden, x)
     return jax.vmap(lambda h: readout.predict(readout(h)))(outputs)
 
@@ -200,8 +202,8 @@ def _no_output(state):
 def _observe(estimator, state, data, feedback):
     """One step: the new state, what came out, and what was seen of the loss."""
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
-    x = encode(cell, data.x)
-    hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, data.reset)
+    x, reset = encode(cell, data.x), _looked_up(data.reset, state.hidden.dtype)
+    hidden, memory = linearize_all(cell, state.hidden, x, reset)
     track = estimator.past.remember(cut(estimator.influence), cell, state.track, memory, _keys(state))
 
     readout, rest = parted(state.model.readout)
@@ -220,6 +222,11 @@ def _observe(estimator, state, data, feedback):
     changed = hidden, track, state.time + jnp.uint32(1), taught
     seen = Seen(delta, in_output, in_readout, jnp.any(data.weight != 0))
     return eqx.tree_at(lambda s: (s.hidden, s.track, s.time, s.model.readout), state, changed), out, seen
+
+
+def _looked_up(reset, dtype):
+    """The same, no longer a place in a sequence: XLA would look there again for every number that depends on it."""
+    return in_memory(reset.astype(dtype)) > 0
 
 
 def _taught(readout, outputs, data):
@@ -295,12 +302,3 @@ def _while(condition, body, carry):
         return eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)
 
     return eqx.combine(jax.lax.while_loop(lambda arrays: condition(eqx.combine(arrays, rest)), step, arrays), rest)
-
-
-def _when(condition, body, carry):
-    arrays, rest = eqx.partition(carry, eqx.is_array)
-
-    def true(arrays):
-        return eqx.filter(body(eqx.combine(arrays, rest)), eqx.is_array)
-
-    return eqx.combine(jax.lax.cond(condition, true, lambda arrays: arrays, arrays), rest)

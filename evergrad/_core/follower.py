@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, UInt32
 
 from evergrad._cells.base import Cell, output_of
 from evergrad._core.checks import refuse_unless, require_key, whole_number
-from evergrad._core.linearize import initial_state, linearize, output_weights, unflatten
+from evergrad._core.linearize import initial_state, linearize_all, output_weights, unflatten
 from evergrad._core.model import encode
 from evergrad._estimators.base import Estimator
 from evergrad._pasts.base import Seen, Track
@@ -83,7 +83,7 @@ class Follower(eqx.Module):
         track, full = state.track, past.is_full(state.track)
         if full is not False:
             track = _when(full, lambda track: past.make_room(influence, cell, track, keys), track)
-        hidden, memory = jax.vmap(lambda *stream: linearize(cell, *stream))(state.hidden, x, reset)
+        hidden, memory = linearize_all(cell, state.hidden, x, reset)
         track = past.remember(influence, cell, track, memory, keys)
         state = Followed(hidden, x, track, state.keys, state.time + jnp.uint32(1))
         return state, jax.vmap(lambda h, x: output_of(cell, unflatten(cell, h), x))(hidden, x)

@@ -26,7 +26,6 @@ class Influence(eqx.Module):
     """
 
     unbiased: eqx.AbstractVar[bool]  # whether E[G'] = G, whatever the cell; the tests hold it to this
-    asks_for_kernels: ClassVar[bool] = False  # whether native kernels take part where it is large
     needs_kronecker: ClassVar[bool] = False  # whether it stores what linear maps do as Kronecker products
 
     @abc.abstractmethod

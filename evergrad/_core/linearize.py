@@ -23,7 +23,9 @@ from jaxtyping import Array, Float
 from evergrad._cells.base import Cell, KroneckerCell, step_of
 from evergrad._cells.unit import UnitCell
 from evergrad._core.checks import refuse_unless
+from evergrad._core.in_memory import in_memory
 from evergrad._core.parameters import parameters, parted
+from evergrad._native.products import outer, product
 
 
 class KroneckerMemory(eqx.Module):
@@ -125,13 +127,35 @@ class GeneralTransition(Transition):
 
 def linearize(cell: Cell, state: Float[Array, " m"], x: Float[Array, " inputs"], reset: Array) -> tuple[Array, Memory]:
     """One step of one stream from a flat state, which is first set back where `reset`: the new state and the memory."""
-    state = jnp.where(reset, initial_state(cell), state)
-    alive = 1 - jnp.asarray(reset, state.dtype)
+    state, alive = _set_back(cell, state, reset)
     if not isinstance(cell, KroneckerCell):
         return flat_step(cell, state, x), GeneralMemory(state, x, alive)
-    unit_state = state.reshape(cell.states, cell.units)
-    regressor = cell.regressor(unit_state[0], x)
-    z = (regressor @ cell.effective_weight).reshape(len(cell.gates), cell.units)
+    regressor = _regressor(cell, state, x)
+    return _advanced(cell, state, regressor, regressor @ cell.effective_weight, alive)
+
+
+def linearize_all(
+    cell: Cell, states: Float[Array, "B m"], x: Float[Array, "B inputs"], reset: Array
+) -> tuple[Float[Array, "B m"], Memory]:
+    """`linearize` of all streams, with one product for all of a Kronecker cell."""
+    if not isinstance(cell, KroneckerCell):
+        return jax.vmap(lambda *stream: linearize(cell, *stream))(states, x, reset)
+    states, alive = jax.vmap(lambda *stream: _set_back(cell, *stream))(states, reset)
+    regressors = jax.vmap(lambda *stream: _regressor(cell, *stream))(states, x)
+    z = product(regressors, cell.effective_weight)
+    return jax.vmap(lambda *stream: _advanced(cell, *stream))(states, regressors, z, alive)
+
+
+def _set_back(cell, state, reset):
+    return jnp.where(reset, initial_state(cell), state), 1 - jnp.asarray(reset, state.dtype)
+
+
+def _regressor(cell, state, x):
+    return cell.regressor(state[: cell.units], x)
+
+
+def _advanced(cell, state, regressor, z, alive):
+    z, unit_state = z.reshape(len(cell.gates), cell.units), state.reshape(cell.states, cell.units)
     diagonals, direct = pointwise_derivatives(cell.advance, z, unit_state)
     return cell.advance(z, unit_state).reshape(-1), KroneckerMemory(regressor, diagonals, direct, alive)
 
@@ -165,7 +189,7 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
     """Σ δ F over all leading axes of the memory and of δ, as a gradient."""
     lead = delta.ndim - 1
     if isinstance(memory, KroneckerMemory) and not lead:
-        gradient = jnp.outer(memory.regressor, _in_memory(through_diagonals(memory, delta)))
+        gradient = jnp.outer(memory.regressor, in_memory(through_diagonals(memory, delta)))
         return weight_gradient(cast(KroneckerCell, cell), gradient)
     memory, delta = jax.tree.map(lambda a: a.reshape(-1, *a.shape[lead:]), (memory, delta))
     if isinstance(memory, KroneckerMemory):
@@ -178,40 +202,38 @@ def pullback(cell: Cell, memory: Memory, delta: Float[Array, "*lead m"]) -> Cell
     return jax.vjp(steps, params)[1](delta)[0]
 
 
-def through_step(
-    cell: Cell, memory: Memory, delta: Float[Array, "B m"], counted: Float[Array, "B m"]
-) -> tuple[Float[Array, "B m"], Cell]:
-    """δ H of every stream, and Σ δ F over them with the δ that counts: one backward pass through a remembered step, or two."""
+def through_step(cell: Cell, memory: Memory, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
+    """δ H of every stream, and Σ δ F over them: one backward pass through a remembered step."""
     if isinstance(memory, KroneckerMemory):
-        left, _ = through_columns(recurrent_weight(cast(KroneckerCell, cell)), memory, delta)
-        return left, pullback(cell, memory, counted)
+        known = cast(KroneckerCell, cell)
+        left, columns = through_columns(recurrent_weight(known), memory, delta)
+        return left, of_columns(known, memory.regressor, columns)
     params, rest = parted(cell)
 
     def steps(params, states):
         return jax.vmap(lambda state, x: flat_step(eqx.combine(params, rest), state, x))(states, memory.x)
 
-    _, pull = jax.vjp(steps, params, memory.state)
-    gradient, left = pull(delta)
-    if counted is not delta:
-        gradient, _ = pull(counted)
+    gradient, left = jax.vjp(steps, params, memory.state)[1](delta)
     return memory.alive[:, None] * left, gradient
 
 
 def through_columns(
     recurrent: Float[Array, "n g n"], memory: KroneckerMemory, delta: Float[Array, "B m"]
 ) -> tuple[Float[Array, "B m"], Float[Array, "B gn"]]:
-    """δ H of every stream, by way of δ D: one product with Wₕ for all streams. Both, since δ F is ĥ ⊗ δ D."""
+    """δ H of every stream, by way of δ D: one product with Wₕ for all streams. Both, since δ F is ĥ ⊗ δ D.
+
+    Wₕ stands first in the product: with a single stream XLA would else compute δ D anew for each of its n numbers.
+    """
     _, s, n = memory.direct.shape[1:]
     columns, delta = through_diagonals(memory, delta), delta.reshape(-1, s, n)
     rest = _sum(delta[:, a, None] * memory.direct[:, a] for a in range(s))
-    left = rest.at[:, 0].add(columns @ recurrent.reshape(n, -1).T)
+    left = rest.at[:, 0].add((recurrent.reshape(n, -1) @ columns.T).T)
     return (memory.alive[:, None, None] * left).reshape(-1, s * n), columns
 
 
 def of_columns(cell: KroneckerCell, regressor: Float[Array, "*lead p"], columns: Float[Array, "*lead gn"]) -> Cell:
     """Σ ĥ ⊗ δ D over all leading axes, as a gradient: one product."""
-    regressor, columns = (a.reshape(-1, a.shape[-1]) for a in (regressor, columns))
-    return weight_gradient(cell, jnp.einsum("kp,kq->pq", regressor, columns))
+    return weight_gradient(cell, outer(regressor, columns))
 
 
 def through_layers(
@@ -246,11 +268,6 @@ def immediate_norms(cell: KroneckerCell, memory: KroneckerMemory) -> Float[Array
         return jnp.sqrt(rows.sum() * squares.sum(axis=1)).reshape(-1)
     seen = (rows @ jnp.asarray(cell.mask, rows.dtype)).reshape(squares.shape[1:])  # of ĥ, by each column of W
     return jnp.sqrt(jnp.einsum("gi,agi->ai", seen, squares)).reshape(-1)
-
-
-def _in_memory(v: Float[Array, " q"]) -> Float[Array, " q"]:
-    """v, by a product: what comes out of one is kept, where XLA would compute v anew for each of p rows."""
-    return jnp.asarray([1, 0], v.dtype) @ jnp.stack([v, jnp.zeros_like(v)])
 
 
 def immediate(cell: Cell, memory: Memory) -> Cell:
@@ -360,16 +377,43 @@ def check_parameters(cell: Cell) -> None:
     )
 
 
+Planes = tuple[tuple[Float[Array, "... n"], ...], ...]  # a small matrix of every unit, an array for each entry
+
+
 class UnitBlocks(eqx.Module):
     """The derivatives of a step of a unit-local cell: a block for every unit, and nothing between units."""
 
-    direct: Float[Array, "s s n"]  # E = ∂state'/∂state
-    diagonals: Float[Array, "s g n"]  # D = ∂state'/∂z
-    own: Float[Array, "s kappa n"]  # K = ∂state'/∂own
+    direct: Planes  # E = ∂state'/∂state, s x s
+    diagonals: Planes  # D = ∂state'/∂z, s x g
+    own: Planes  # K = ∂state'/∂own, s x κ
 
 
 def unit_blocks(cell: UnitCell, state: Float[Array, "s n"], x: Float[Array, " inputs"]) -> UnitBlocks:
-    """E, D and K of one step of one stream, by one backward pass a state variable."""
-    advance = jax.vmap(cell.advance_numbers, in_axes=1, out_axes=1)
-    own, diagonals, direct = pointwise_derivatives(advance, cell.own, cell.gates_of(x), state)
+    """E, D and K of one step of one stream, by one backward pass a state variable.
+
+    K in two factors, of which the second, what the settled numbers are made of, is the same for all streams.
+    """
+    settled = tuple(cell.settled_rows())
+    own, diagonals, direct = planes(cell.advance_units, settled, tuple(cell.gates_of(x)), tuple(state))
+    if cell.settles:
+        (made_of,) = planes(cell.settle, tuple(cell.own))
+        kept = in_memory(jnp.stack([jnp.stack(row) for row in made_of]))
+        own = through_units(own, tuple(map(tuple, kept)))
     return UnitBlocks(direct, diagonals, own)
+
+
+def planes(function: Callable[..., tuple[Array, ...]], *arguments: tuple[Array, ...]) -> tuple[Planes, ...]:
+    """Of a function of tuples of arrays [n] that is pointwise in n, the derivatives by each of them, never put together: XLA
+    would else look up for every single number where it comes from.
+    """
+
+    def of_row(a):
+        return jax.grad(lambda *arguments: function(*arguments)[a].sum(), argnums=tuple(range(len(arguments))))
+
+    rows = [of_row(a)(*arguments) for a in range(len(jax.eval_shape(function, *arguments)))]
+    return tuple(zip(*rows, strict=True))
+
+
+def through_units(left: Planes, right: Planes) -> Planes:
+    """The product of two blocks of every unit."""
+    return tuple(tuple(_sum(map(jnp.multiply, row, column)) for column in zip(*right, strict=True)) for row in left)

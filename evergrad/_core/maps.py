@@ -215,7 +215,7 @@ class Program:
                 outside.setdefault(leaf, "both as v @ W and as W @ v")
             if any(not _same(each.mask, uses[0].mask) for each in uses):
                 outside.setdefault(leaf, "with different entries of it left out")
-        chosen = {each.leaf for each in seen.products} - {*outside}
+        chosen = {each.leaf for each in seen.products if len(reach[each.leaf])} - {*outside}
         again = self._look(shapes, chosen)
         maps, rest, unused = [], [], []
         for leaf, (name, shape) in enumerate(zip(self._names, self._shapes, strict=True)):

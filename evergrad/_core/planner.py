@@ -109,7 +109,7 @@ def plan(
         return dataclasses.replace(option, fits=fits)
 
     bounded = memory is not None or seconds is not None
-    options = tuple(_best([judged(e) for e in family]) for family in _families(cell, bounded))
+    options = tuple(_best(family, judged) for family in _families(cell, bounded))
     best, why = _recommend(options, unhurried=seconds is None)
     if reach is None:
         return Plan(options, best, why)
@@ -191,8 +191,14 @@ def _allowed(estimator: Estimator, cell: Cell) -> bool:
     return True
 
 
-def _best(options: list[Option]) -> Option:
-    return next((o for o in options if o.fits), min(options, key=lambda o: o.bytes))
+def _best(family: list[Estimator], judged: Callable[[Estimator], Option]) -> Option:
+    """The first that fits, beyond which none is looked at; where none does, the smallest."""
+    tried: list[Option] = []
+    for estimator in family:
+        tried.append(judged(estimator))
+        if tried[-1].fits:
+            return tried[-1]
+    return min(tried, key=lambda option: option.bytes)
 
 
 def _recommend(options: tuple[Option, ...], unhurried: bool) -> tuple[Option | None, str]:

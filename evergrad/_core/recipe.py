@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evergrad._core import across, driver, placing
-from evergrad._core.checks import InputError
 from evergrad._core.driver import Output, State
+from evergrad._core.forward_only import forward_only
 from evergrad._core.model import all_finite
 from evergrad._core.sameness import Same
 from evergrad._core.sources import Data, Sequence, Source, spread_axes
@@ -125,31 +125,3 @@ def program(name: str, donate: bool) -> Any:
     """`drive`, `follow`, or one of these on a mesh, compiled; all but the first argument, (recipe, …), may be given away."""
     functions = {"drive": _drive, "follow": _follow, "drive_spread": _drive_spread, "follow_spread": _follow_spread}
     return eqx.filter_jit(functions[name], donate="all-except-first" if donate else "none")
-
-
-def forward_only(tree: Any) -> Any:
-    """The tree as it is, with a reason for those who would carry a derivative back through it."""
-    arrays, rest = eqx.partition(tree, eqx.is_inexact_array)
-    return eqx.combine(jax.tree.map(_forward_only, arrays), rest)
-
-
-@jax.custom_jvp
-def _forward_only(a: Array) -> Array:
-    return a
-
-
-@_forward_only.defjvp
-def _forward_only_jvp(primals, tangents):
-    return primals[0], jax.custom_derivatives.linear_call(_as_it_is, _refused, (), tangents[0])
-
-
-def _as_it_is(nothing, tangent):
-    return tangent
-
-
-def _refused(nothing, cotangent):
-    raise InputError(
-        "jax.grad cannot go back through Learner.step or run, which learn online and keep no past for it. For the gradient of "
-        "a sequence use `jax.grad(lambda model: model.losses(xs, ys).mean())(model)`, which is full backpropagation, or "
-        "`eg.gradients(model, estimator, xs, ys, key=key)`, which is what the learner uses."
-    )

@@ -12,6 +12,7 @@ from evergrad._core.parameters import Frozen
 from evergrad._core.readouts import Readout
 
 _WOUND_UP = 1e6  # times its start, the inverse information does not grow further
+_UNWOUND = 1e3  # times its start, is what it is brought back to then
 
 
 class RLS(Readout):
@@ -23,8 +24,10 @@ class RLS(Readout):
     is trained, gets the derivative of that error. Beside `eg.Fixed` it is the readout of a reservoir. The bias is inside φ.
 
     Kept is a square root S of the inverse information, S Sᵀ = P, by Potter's update, so that P stays positive definite
-    in float32 too. Streams of a step are taken one after the other, and λ counts once a step. Where nothing comes for long
-    and λ < 1, P is kept from growing beyond 10⁶ times its start. Memory and time (n + 1)² a stream and step.
+    in float32 too. Streams of a step are taken one after the other, and λ counts once a step. Where nothing comes along some
+    direction for long and λ < 1 (a dead unit, two units that do the same), P is kept from growing beyond 10⁶ times its start: the
+    weight of which least is known is held where it is with the strength of ridge/1000, and all others go on forgetting.
+    Memory and time (n + 1)² a stream and step.
     Reference: Haykin, Adaptive Filter Theory; Potter 1963; FORCE: Sussillo & Abbott 2009.
 
     Examples:
@@ -84,9 +87,9 @@ class RLS(Readout):
 
     def taught(self, h: Float[Array, "B n"], y: Float[Array, "B outputs"], weight: Float[Array, " B"]) -> "RLS":
         """After the targets of a step; those of weight 0 are missing. A weight counts as so many equal samples."""
-        start = self.solution.value, self.root.value
-        forget = jnp.where(jnp.any(weight != 0) & ~self._wound_up(), jnp.asarray(self.forgetting, h.dtype), 1)
-        forgotten = start[0], start[1] / jnp.sqrt(forget)
+        root = self._unwound() if self.forgetting < 1 else self.root.value
+        forget = jnp.where(jnp.any(weight != 0) & ~self._wound_up(root), jnp.asarray(self.forgetting, h.dtype), 1)
+        forgotten = self.solution.value, root / jnp.sqrt(forget)
 
         def one(carry, sample):
             h, y, weight = sample
@@ -96,8 +99,15 @@ class RLS(Readout):
         solution, root = jax.lax.scan(one, forgotten, (h, y, weight))[0]
         return eqx.tree_at(lambda r: (r.solution.value, r.root.value), self, (solution, root))
 
-    def _wound_up(self):
-        return jnp.max(jnp.sum(self.root.value**2, axis=1)) > _WOUND_UP / self.ridge
+    def _unwound(self):
+        """S, after a target for the weight that least is known of, if that is too little: the one that it has."""
+        root = self.root.value
+        sought = jax.nn.one_hot(jnp.argmax(jnp.sum(root**2, axis=1)), len(root), dtype=root.dtype)
+        held = _learned(self.solution.value, root, sought, sought @ self.solution.value, self.ridge / _UNWOUND)[1]
+        return jnp.where(self._wound_up(root), held, root)
+
+    def _wound_up(self, root):
+        return jnp.max(jnp.sum(root**2, axis=1)) > _WOUND_UP / self.ridge
 
 
 def _learned(solution, root, features, y, weight):

@@ -163,13 +163,21 @@ def _digest(a: np.ndarray) -> str:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What the file says of itself, and its arrays, refused unless both are what was written."""
     refuse_unless(path.is_file(), f"{path} is not a file: pass the path that was given to eg.save.")
-    with _or_damaged(path), np.load(io.BytesIO(read_regular(path)), allow_pickle=False) as file:
+    with _or_damaged(path), np.load(_opened(path), allow_pickle=False) as file:
         about = parse(file[_ABOUT].tobytes())
         refuse_unless(isinstance(about, dict) and about.get("product") == _PRODUCT, "evergrad did not write it")
         about = intact(about)
         newer = about["format"] > FORMAT
         refuse_unless(not newer, f"it has format {about['format']}, and this evergrad reads up to {FORMAT}")
         return about, {name: _array(file[str(i)], said) for i, (name, said) in enumerate(about["arrays"].items())}
+
+
+def _opened(path: Path) -> io.BytesIO:
+    """The file, if it is one of many arrays: of any other NumPy would say how to unpickle it."""
+    content = io.BytesIO(read_regular(path))
+    refuse_unless(zipfile.is_zipfile(content), "it is no .npz file, or not a whole one")
+    content.seek(0)
+    return content
 
 
 def _array(raw: np.ndarray, said: dict[str, Any]) -> np.ndarray:

@@ -1,7 +1,8 @@
 """What a step does within each unit, and nothing of what it does between units.
 
 Of a unit with s state variables: Ĥ [s, s], what its state makes of its state; D [s, g], what its gates make of it; and K [s, κ],
-what its own parameters do, where it has some. For a cell whose units do not see each other that is all there is.
+what its own parameters do, where it has some. For a cell whose units do not see each other that is all there is. Each is
+kept as planes: an array over the units for each entry of the small matrix.
 """
 
 from typing import Any, cast
@@ -11,16 +12,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad._cells.base import Cell, KroneckerCell
+from evergrad._cells.base import Cell, KroneckerCell, output_of
 from evergrad._cells.stack import Stack
 from evergrad._cells.unit import UnitCell
 from evergrad._core.linearize import (
     GeneralMemory,
     KroneckerMemory,
     Memory,
+    Planes,
     flatten,
     linearize,
     recurrent_weight,
+    through_units,
     unflatten,
     unit_blocks,
 )
@@ -33,9 +36,9 @@ class Within(eqx.Module):
     """One step of one stream, unit by unit."""
 
     regressor: Float[Array, " p"]
-    carry: Float[Array, "s s n"]  # Ĥ; zero after a reset
-    gates: Float[Array, "s g n"]  # D
-    own: Float[Array, "s kappa n"]  # K
+    carry: Planes  # Ĥ; zero after a reset
+    gates: Planes  # D
+    own: Planes  # K
 
 
 def layers_of(cell: Cell) -> tuple[Any, ...]:
@@ -43,10 +46,11 @@ def layers_of(cell: Cell) -> tuple[Any, ...]:
     return cell.layers if isinstance(cell, Stack) else (cell,)
 
 
-def is_unit_local(cell: Cell) -> bool:
-    """Whether no unit sees another one's state, so that what stays within units is all there is."""
-    sees_no_h = isinstance(cell, KroneckerCell) and not any("h" in gate for gate in cell.gates)
-    return isinstance(cell, UnitCell) or sees_no_h
+def is_unit_local(cell: Cell, scope: str = UNIT) -> bool:
+    """Whether no unit sees another one's state, so that what stays within units is all there is; with "direct", nor its own."""
+    if isinstance(cell, UnitCell):
+        return scope == UNIT or not cell.sees_itself
+    return isinstance(cell, KroneckerCell) and not any("h" in gate for gate in cell.gates)
 
 
 def within(cell: Cell, memory: Memory, scope: str) -> tuple[Within, ...]:
@@ -61,7 +65,7 @@ def within(cell: Cell, memory: Memory, scope: str) -> tuple[Within, ...]:
         new, inner = linearize(layer, start, x, jnp.zeros((), bool))
         alive = jnp.where(reset, 0, 1).astype(start.dtype)
         found.append(_of_memory(layer, eqx.tree_at(lambda m: m.alive, inner, alive), scope))
-        x = layer.output(unflatten(layer, new))
+        x = output_of(layer, unflatten(layer, new), x)
     return tuple(found)
 
 
@@ -70,11 +74,22 @@ def _of_memory(cell: Cell, memory: Memory, scope: str) -> Within:
         direct = memory.direct
         if scope != DIRECT:
             direct = direct.at[:, 0].add(_through_own_weights(cast(KroneckerCell, cell), memory))
-        none = jnp.zeros((*memory.diagonals.shape[::2][:1], 0, cell.units), direct.dtype)
-        return Within(memory.regressor, memory.alive * direct, memory.diagonals, none)
+        carry, gates = map(_planes, (memory.alive * direct, memory.diagonals))
+        return Within(memory.regressor, carry, gates, ((),) * len(direct))
     unit = cast(UnitCell, cell)
     blocks = unit_blocks(unit, memory.state.reshape(unit.states, unit.units), memory.x)
-    return Within(unit.regressor(memory.x), memory.alive * blocks.direct, blocks.diagonals, blocks.own)
+    direct = blocks.direct
+    if scope == DIRECT and unit.sees_itself:
+        direct = tuple(
+            (row[0] - _through_plane(gates, unit.own), *row[1:])
+            for row, gates in zip(direct, blocks.diagonals, strict=True)
+        )
+    carry = jax.tree.map(lambda a: memory.alive * a, direct)
+    return Within(unit.regressor(memory.x), carry, blocks.diagonals, blocks.own)
+
+
+def _planes(blocks: Float[Array, "s c n"]) -> Planes:
+    return tuple(map(tuple, blocks))
 
 
 def _through_own_weights(cell: KroneckerCell, memory: KroneckerMemory) -> Float[Array, "s n"]:
@@ -83,25 +98,23 @@ def _through_own_weights(cell: KroneckerCell, memory: KroneckerMemory) -> Float[
     return jnp.einsum("agi,gi->ai", memory.diagonals, onto_itself)
 
 
-def through_units(left: Float[Array, "s s n"], right: Float[Array, "s c n"]) -> Float[Array, "s c n"]:
-    """The product of two blocks of every unit. Written out: XLA would make small products of it, with n in front."""
-    return sum((left[:, b, None] * right[None, b] for b in range(len(right))), jnp.zeros((), right.dtype))
+def _through_plane(gates: tuple[Array, ...], onto_itself: Float[Array, "g n"]) -> Float[Array, " n"]:
+    """What a unit's h does to one of its states by way of the weights that its gates have for it."""
+    return jnp.sum(jnp.stack(gates) * onto_itself, axis=0)
 
 
-def carried_on(steps: Any) -> tuple[Float[Array, "s s n"], Float[Array, "k s g n"], Float[Array, "k s kappa n"]]:
-    """Of k steps, the oldest first: Ĥ_k⋯Ĥ_1, and every D and K as of the last of them, Ŝ D and Ŝ K."""
-    if len(steps.carry) == 1:
-        return steps.carry[0], steps.gates, steps.own
-    s, n = steps.carry.shape[1], steps.carry.shape[-1]
-    identity = jnp.broadcast_to(jnp.eye(s, dtype=steps.carry.dtype)[:, :, None], (s, s, n))
+def carried_on(steps: Any) -> tuple[Planes, Planes, Planes]:
+    """Of k steps, the oldest first: Ĥ_k⋯Ĥ_1, and every D and K as of the last of them, Ŝ D and Ŝ K, [k, n]."""
+    first = steps.carry[0][0]
+    if len(first) == 1:
+        return jax.tree.map(lambda a: a[0], steps.carry), steps.gates, steps.own
+    s, one = len(steps.carry), jnp.ones_like(first[0])
+    identity = tuple(tuple(one * int(a == b) for b in range(s)) for a in range(s))
 
     def back(suffix, step):
-        def through(a):
-            return through_units(suffix, a)
+        return through_units(suffix, step[0]), [through_units(suffix, a) for a in step[1:]]
 
-        return through(step.carry), (through(step.gates), through(step.own))
-
-    product, (gates, own) = jax.lax.scan(back, identity, steps, reverse=True)
+    product, (gates, own) = jax.lax.scan(back, identity, (steps.carry, steps.gates, steps.own), reverse=True)
     return product, gates, own
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from evergrad._core.model import Model
 from evergrad._core.parameters import parameters
+from evergrad._native.norms import norm
 
 
 def clip_and_update(
@@ -42,7 +43,7 @@ def clip_and_update(
 
 
 def _clipped(gradient: Model, clip: float | Array) -> Model:
-    norm = optax.tree.norm(gradient.cell)
-    clip = jnp.asarray(clip, norm.dtype)
-    scale = jnp.minimum(1, clip / jnp.maximum(norm, clip))
+    size = norm(gradient.cell)
+    clip = jnp.asarray(clip, size.dtype)
+    scale = jnp.minimum(1, clip / jnp.maximum(size, clip))
     return eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))

@@ -14,15 +14,18 @@ import evergrad as eg
 
 @dataclasses.dataclass(frozen=True)
 class Entrant:
-    """An estimator in the demo, with what a fair comparison has to say of it."""
+    """An estimator in the demo, with what a fair comparison has to say of it; the cell where it is not that of the others."""
 
     estimator: eg.Estimator
+    cell: str | None = None
 
     @property
     def label(self) -> str:
         e: Any = self.estimator
         if isinstance(e, eg.TBPTT):
             return f"TBPTT(horizon={e.horizon}, stride={e.stride})"
+        if isinstance(e, eg.RTRL):
+            return f"RTRL on {self.cell}"
         return f"{type(e).__name__}(rank={e.rank}, window={e.window})"
 
     @property
@@ -31,6 +34,8 @@ class Entrant:
         e: Any = self.estimator
         if isinstance(e, eg.TBPTT):
             return f"reaches back {e.horizon} steps" if e.stride == 1 else f"reaches back 1 to {e.horizon} steps"
+        if isinstance(e, eg.RTRL):
+            return "remembers no steps, the influence is exact and reaches back to the beginning"
         return f"remembers {e.window} to {2 * e.window - 1} steps, the influence reaches back to the beginning"
 
     @property
@@ -41,7 +46,7 @@ class Entrant:
 
 @dataclasses.dataclass(frozen=True)
 class Contest(abc.ABC):
-    """Everything but the estimator is the same for all: cell, readout, data, streams, optimiser, seeds."""
+    """Everything but the estimator is the same for all: readout, data, streams, optimiser, seeds, and the cell, unless an entrant says."""
 
     seeds: int
     steps: int
@@ -68,7 +73,7 @@ class Contest(abc.ABC):
         """A `Source` that has a `start(batch=..., key=...)`."""
 
     @abc.abstractmethod
-    def model(self, key: jax.Array) -> eg.Model: ...
+    def model(self, entrant: Entrant, key: jax.Array) -> eg.Model: ...
 
     @abc.abstractmethod
     def report(self, position: Any, steps: int) -> tuple[dict[str, Any], Any]:
@@ -95,9 +100,12 @@ class Contest(abc.ABC):
 
     def learner(self, entrant: Entrant) -> eg.Learner:
         """One for all seeds, so that its loop is compiled once; the weights are in the state."""
-        return eg.Learner(self.model(jax.random.key(0)), entrant.estimator, optax.adam(self.rate), clip=self.clip)
+        model = self.model(entrant, jax.random.key(0))
+        return eg.Learner(model, entrant.estimator, optax.adam(self.rate), clip=self.clip)
 
 
 def times(a: float, b: float) -> str:
     """a as a multiple of b."""
-    return f"{a / b:.1f} times" if b else "–"
+    if not b:
+        return "–"
+    return f"{a / b:.1f} times" if a / b >= 0.1 else f"{a / b:.1g} times"

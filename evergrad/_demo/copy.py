@@ -35,7 +35,7 @@ class CopyContest(Contest):
     def source(self):
         return Copy()
 
-    def model(self, key):
+    def model(self, entrant, key):
         cell_key, readout_key = jax.random.split(key)
         return eg.Model(eg.RHN(SYMBOLS, UNITS, key=cell_key), eg.Softmax(UNITS, SYMBOLS, key=readout_key))
 

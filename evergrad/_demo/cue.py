@@ -29,22 +29,24 @@ class CueContest(Contest):
     def title(self):
         return (
             f"A cue, and {self.gap} to {self.gap_to} steps later the question which of two it was. LSTM {UNITS} "
-            f"(chrono:{self.gap_to}), {self.batch} streams, Adam {self.rate:g}: the same for all."
+            f"(chrono:{self.gap_to}; MinGRU where said), {self.batch} streams, Adam {self.rate:g}: the same for all."
         )
 
     @property
     def entrants(self):
         below, above = self.gap * 4 // 5, self.gap_to + 8
         rolling = [eg.TBPTT(horizon=horizon, stride=1) for horizon in (_FULL, below, above)]
-        return [Entrant(e) for e in (eg.OK(rank=RANK, window=WINDOW), *rolling, eg.TBPTT(horizon=above, stride=above))]
+        dense = (eg.OK(rank=RANK, window=WINDOW), *rolling, eg.TBPTT(horizon=above, stride=above))
+        return [*(Entrant(each) for each in dense), Entrant(eg.RTRL(), "MinGRU")]
 
     @property
     def source(self):
         return Cue(gap=self.gap, gap_to=self.gap_to)
 
-    def model(self, key):
+    def model(self, entrant, key):
         cell_key, readout_key = jax.random.split(key)
-        cell = eg.LSTM(INPUTS, UNITS, key=cell_key, initial=f"chrono:{self.gap_to}")
+        kind = eg.LSTM if entrant.cell is None else getattr(eg, entrant.cell)
+        cell = kind(INPUTS, UNITS, key=cell_key, initial=f"chrono:{self.gap_to}")
         return eg.Model(cell, eg.Softmax(UNITS, CUES, key=readout_key))
 
     def report(self, position, steps):
@@ -76,7 +78,7 @@ class CueContest(Contest):
             f"{result['milliseconds_a_step']:.2f} ms a step."
         )
 
-    def _compared(self, ok, same, below, above, chunked):
+    def _compared(self, ok, same, below, above, chunked, exact):
         """What the figures say, whichever way they fell out."""
         ours, spent = _count(ok), ok["milliseconds_a_step"]
         yield (
@@ -93,8 +95,12 @@ class CueContest(Contest):
             f"steps alone {times(same['milliseconds_a_step'], spent)}. Where a short horizon would do, it is cheaper."
         )
         yield (
-            f"Chunked TBPTT costs least and updates {self.steps // chunked['stride']} times in all, where the others do at every "
-            f"step with a question: it answers in {_of(chunked)} seeds so far."
+            f"Chunked TBPTT costs {times(chunked['milliseconds_a_step'], spent)} and updates {self.steps // chunked['stride']} times in "
+            f"all, where the others do at every step with a question: it answers in {_of(chunked)} seeds so far."
+        )
+        yield (
+            f"Where units do not see each other (MinGRU, another cell of as many units) the exact gradient costs "
+            f"{times(exact['milliseconds_a_step'], spent)} the time of OK's step, and answers in {_of(exact)} seeds."
         )
 
     def draw(self, results, path: Path):

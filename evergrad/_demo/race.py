@@ -19,10 +19,10 @@ class Racer:
         self.curves: list[list[dict[str, Any]]] = []
 
     def start(self, seed: int) -> None:
-        """The same weights and streams for all racers."""
+        """The same weights for all racers with the same cell, and the same streams for all."""
         model_key, state_key, task_key = jax.random.split(jax.random.key(seed), 3)
         fresh = self.learner.init(batch=self.contest.batch, key=state_key)
-        self._state = eqx.tree_at(lambda state: state.model, fresh, self.contest.model(model_key))
+        self._state = eqx.tree_at(lambda state: state.model, fresh, self.contest.model(self.entrant, model_key))
         self._position = self.contest.source.start(batch=self.contest.batch, key=task_key)
         self.curves.append([])
 

@@ -1,4 +1,4 @@
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,6 +12,8 @@ from evergrad._core.double import doubled, in_double
 from evergrad._core.influence import Influence, step_by_step, stream_by_stream
 from evergrad._core.maps import maps_of, rows_of
 from evergrad._core.parameters import repeated
+from evergrad._core.reading import through
+from evergrad._core.rounded_influence import check_dtype, kept_in
 from evergrad._estimators.diagonal import largest_rank, low_rank_columns
 from evergrad._estimators.parts import apart, keys_for, together
 from evergrad._estimators.scaling import balance, mixed
@@ -25,7 +27,8 @@ class KF(Windowed):
         u' = c₁p₁u + c₂p₂ĥ,  A' = c₁HA/p₁ + c₂D/p₂,  c random signs;  p₁² = ‖HA‖/‖u‖, p₂² = ‖D‖/‖ĥ‖
 
     copies=1 is KF-RTRL, more are KF-RTRL-AVG. With `diagonal_rank=r`, D is first replaced by an optimal unbiased
-    approximation of rank r (KF-RTRL-r-APPROX). Memory n², time n³ a copy.
+    approximation of rank r (KF-RTRL-r-APPROX). dtype=jnp.bfloat16 keeps A in half the bytes, rounded at random.
+    Memory n², time n³ a copy.
     Reference: Mujika et al. 2018; Benzing et al. 2019.
 
     Examples:
@@ -36,6 +39,7 @@ class KF(Windowed):
     copies: int = eqx.field(static=True)
     diagonal_rank: int | None = eqx.field(static=True)
     window: int = eqx.field(static=True)
+    dtype: str | None = eqx.field(static=True, default=None)
 
     recommended: ClassVar[str] = "only an average of noisy estimates without bias fits."
 
@@ -47,17 +51,18 @@ class KF(Windowed):
     def usual(cls, cell):
         return [cls(copies=8)]
 
-    def __init__(self, *, copies: int = 1, diagonal_rank: int | None = None, window: int = 0):
+    def __init__(self, *, copies: int = 1, diagonal_rank: int | None = None, window: int = 0, dtype: Any = None):
         call = f"KF(copies={copies}, diagonal_rank={diagonal_rank}, window={window})"
         whole_number(copies, 1, call, "copies", "the number of independent estimates that are averaged")
         if diagonal_rank is not None:
             whole_number(diagonal_rank, 1, call, "diagonal_rank", "the rank that D is reduced to (None: not reduced)")
         check_window(window, call)
         self.copies, self.diagonal_rank, self.window = copies, diagonal_rank, window
+        self.dtype = check_dtype(dtype, call)
 
     @property
     def influence(self):
-        return Factors(self.copies, self.diagonal_rank)
+        return kept_in(self.dtype, Factors(self.copies, self.diagonal_rank))
 
 
 class Factors(Influence):
@@ -66,7 +71,6 @@ class Factors(Influence):
     copies: int = eqx.field(static=True)
     diagonal_rank: int | None = eqx.field(static=True)
     unbiased: ClassVar[bool] = True
-    asks_for_kernels: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
     def check_fit(self, cell):
@@ -134,10 +138,10 @@ class Factors(Influence):
         maps = maps_of(cell).maps
         pairs, rest = apart(carried, maps, 2)
 
-        def through(each, u, a):
-            return jnp.einsum("bcp,bm,bmcq->pq", u, rows_of(delta, each.rows, axis=1), a)
+        def of_map(each, u, a):
+            return jnp.einsum("bcp,bcq->pq", u, through(rows_of(delta, each.rows, axis=1), a))
 
-        found = [through(each, *pair) / self.copies for each, pair in zip(maps, pairs, strict=True)]
+        found = [of_map(each, *pair) / self.copies for each, pair in zip(maps, pairs, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 
     def materialise(self, carried, cell):

@@ -66,7 +66,6 @@ class Triples(Influence):
 
     rank: int = eqx.field(static=True)
     unbiased: ClassVar[bool] = True
-    asks_for_kernels: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
     def check_fit(self, cell):

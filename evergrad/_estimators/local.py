@@ -14,7 +14,7 @@ from evergrad._cells.unit import UnitCell
 from evergrad._core.checks import refuse_unless
 from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence
-from evergrad._core.linearize import initial_state, weight_gradient
+from evergrad._core.linearize import Planes, check_parameters, initial_state, through_units, weight_gradient
 from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters, parted
 from evergrad._core.units import (
@@ -25,10 +25,12 @@ from evergrad._core.units import (
     is_unit_local,
     layers_of,
     own_names,
-    through_units,
     within,
 )
 from evergrad._estimators.windowed import OnlyWindowed, Windowed, check_window, windows_of
+
+Traces = tuple[Planes, Planes]
+_AT_ONCE = 16  # streams
 
 
 class Local(Windowed):
@@ -122,20 +124,20 @@ class RFLO(OnlyWindowed):
 
 
 class _UnitInfluence(Influence):
-    """e [p, s, g, n] of the weights and [s, κ, n] of the units' own parameters, None if they have none, for every layer."""
+    """For every layer, e of the weights, s x g planes [p, n], and of the units' own parameters, s x κ planes [n]."""
 
     scope: eqx.AbstractVar[str]
     unbiased: ClassVar[bool] = False
 
     def exact_for(self, cell):
-        return is_unit_local(cell)
+        return is_unit_local(cell, self.scope)
 
     def check_fit(self, cell):
         stacked = isinstance(cell, Stack)
         refuse_unless(
             not stacked or cell.depth == "layerwise",
-            f"what stays within units does not climb from layer to layer, so that all layers but the top one would get no "
-            f'gradient: use Stack(..., depth="layerwise") with {type(self).__name__}, or another estimator.',
+            "what stays within units does not climb from layer to layer, so that all layers but the top one would get no "
+            'gradient: use Stack(..., depth="layerwise"), or another estimator.',
         )
         for layer in layers_of(cell):
             refuse_unless(
@@ -145,13 +147,24 @@ class _UnitInfluence(Influence):
                 'reset="after", any eg.KroneckerCell) or an eg.UnitCell. In a GRU with reset="before" a weight of one unit '
                 "reaches the candidates of all others within the step.",
             )
+            check_parameters(layer)
+        for layer in layers_of(cell)[:-1]:
+            refuse_unless(
+                len(jax.tree.leaves(parameters(layer))) == 1 + len(own_names(layer)),
+                f"{_named(layer)} has weights in its output, which belong to no unit, and below another layer they would get no "
+                f"gradient: use {_named(layer)} as the top layer only, or RTRL().",
+            )
 
     def init(self, cell):
         return tuple(_nothing(layer) for layer in layers_of(cell))
 
     def absorb(self, carried, cells, memories, key):
         weights, rest = parted(cells)
-        steps = jax.vmap(lambda w, memory: within(eqx.combine(w, rest), memory, self.scope))(weights, memories)
+
+        def of_step(weights, memory):
+            return within(eqx.combine(weights, rest), memory, self.scope)
+
+        steps = _of_each(of_step, weights, memories)
         return tuple(_absorbed(e, layer) for e, layer in zip(carried, steps, strict=True))
 
     def contract(self, carried, cell, delta):
@@ -176,6 +189,14 @@ class _UnitInfluence(Influence):
         return Cost(0, numbers, numbers * (1 + 3 / k), 1.2 * numbers, 20 / k)
 
 
+def _of_each(function, weights, memories):
+    """Of every step. Of a single one without mapping, so that XLA sees what the step itself has computed already."""
+    if len(memories.alive) > 1:
+        return jax.vmap(function)(weights, memories)
+    weights, memory = jax.tree.map(lambda a: a[0], (weights, memories))
+    return jax.tree.map(lambda a: a[None], function(weights, memory))
+
+
 class Units(_UnitInfluence):
     scope: str = eqx.field(static=True)
 
@@ -198,39 +219,64 @@ def _named(cell: Any) -> str:
     return type(cell).__name__
 
 
-def _nothing(layer: Any) -> tuple[Array, Array | None]:
-    s, n, dtype = layer.states, layer.units, layer.weight.dtype
-    (p, q), kappa = layer.weight.shape, len(own_names(layer))
-    # an empty array could not be written into a checkpoint
-    return jnp.zeros((p, s, q // n, n), dtype), jnp.zeros((s, kappa, n), dtype) if kappa else None
+def _nothing(layer: Any) -> Traces:
+    p, q = layer.weight.shape
+    n, dtype = layer.units, layer.weight.dtype
+
+    def planes(count, *shape):
+        return tuple(tuple(jnp.zeros(shape, dtype) for _ in range(count)) for _ in range(layer.states))
+
+    return planes(q // n, p, n), planes(len(own_names(layer)), n)
 
 
-def _absorbed(e, steps):
-    """Ŝ_k e + Σ ĥ ⊗ Ŝ D: one product of [p, k] and [k, s·g·n], and one pass over e."""
+def _absorbed(e: Traces, steps: Any) -> Traces:
+    """Ŝ_k e + Σ ĥ ⊗ Ŝ D: products of [p, k] and [k, n], and one pass over e."""
     product, gates, own = carried_on(steps)
+
+    def outer(columns):
+        return steps.regressor[0][:, None] * columns if len(columns) == 1 else steps.regressor.T @ columns
+
+    def summed(columns):
+        return columns.sum(0)
+
     of_weights, of_own = e
-    p, s, g, n = of_weights.shape
-    if len(gates) == 1:
-        new = steps.regressor[0][:, None, None, None] * gates
-    else:
-        new = (steps.regressor.T @ gates.reshape(len(gates), -1)).reshape(p, s, g, n)
-    of_weights = sum(product[None, :, b, None] * of_weights[:, None, b] for b in range(s)) + new
-    return of_weights, None if of_own is None else through_units(product, of_own) + own.sum(0)
+    weights = through_units(jax.tree.map(lambda a: a[None], product), of_weights)
+    return _plus(weights, jax.tree.map(outer, gates)), _plus(through_units(product, of_own), jax.tree.map(summed, own))
 
 
-def _contracted(e: tuple[Array, Array | None], delta: Float[Array, "B s n"]) -> tuple[Array, Array | None]:
-    """Σ over the streams, one pass over e: as an einsum it would be n small products."""
+def _plus(one: Planes, other: Planes) -> Planes:
+    return jax.tree.map(jnp.add, one, other)
+
+
+def _contracted(
+    e: Traces, delta: Float[Array, "B s n"]
+) -> tuple[Float[Array, "p g n"], Float[Array, "kappa n"] | None]:
+    """Σ δ e over streams and state variables."""
     of_weights, of_own = e
-    weights = (delta[:, None, :, None] * of_weights).sum((0, 2))
-    return weights, None if of_own is None else (delta[:, :, None] * of_own).sum((0, 1))
+    weights = [_over_streams(delta[:, :, None], planes) for planes in zip(*of_weights, strict=True)]
+    own = [_over_streams(delta, planes) for planes in zip(*of_own, strict=True)]
+    return jnp.stack(weights, 1), jnp.stack(own) if own else None
 
 
-def _with_rows(e):
+def _over_streams(delta: Float[Array, "B s ..."], planes: tuple[Float[Array, "B ..."], ...]) -> Array:
+    """Written out for some streams at a time: XLA's own sum of products takes ten times as long on a processor."""
+    some = max(size for size in range(1, _AT_ONCE + 1) if len(delta) % size == 0)
+
+    def add(i, total):
+        for stream in range(some):
+            total += sum(delta[i * some + stream, a] * plane[i * some + stream] for a, plane in enumerate(planes))
+        return total
+
+    nothing = jnp.zeros(planes[0].shape[1:], planes[0].dtype)
+    return add(0, nothing) if some == len(delta) else jax.lax.fori_loop(0, len(delta) // some, add, nothing)
+
+
+def _with_rows(e: Traces) -> tuple[Array, Array | None]:
     """[s, n, …] in front: what each state variable of each unit gets from its own unit's parameters."""
-    of_weights, of_own = e
+    of_weights, of_own = (jnp.asarray(planes) for planes in e)  # [s, g, p, n] and [s, κ, n]
     eye = jnp.eye(of_weights.shape[-1], dtype=of_weights.dtype)
-    own = None if of_own is None else jnp.einsum("acn,mn->amcn", of_own, eye)
-    return jnp.einsum("pagn,mn->ampgn", of_weights, eye), own
+    own = jnp.einsum("acn,mn->amcn", of_own, eye) if of_own.size else None
+    return jnp.einsum("agpn,mn->ampgn", of_weights, eye), own
 
 
 def _rows(a, m, at):

@@ -1,4 +1,4 @@
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -21,6 +21,8 @@ from evergrad._core.double import doubled, in_double, packed
 from evergrad._core.influence import Influence, check_split, stream_by_stream
 from evergrad._core.low_rank import MIXES, Mix, compress
 from evergrad._core.maps import maps_of, rows_of
+from evergrad._core.reading import through
+from evergrad._core.rounded_influence import check_dtype, kept_in
 from evergrad._estimators.parts import after, apart, keys_for, together
 from evergrad._estimators.windowed import Windowed, check_window, ranks_up_to_default, sizes_of
 from evergrad._native import kronecker
@@ -36,7 +38,8 @@ class OK(Windowed):
         window=k, ours:         Σ uᵢ ⊗ PAᵢ + Σₛ ĥₛ ⊗ SₛDₛ  (r + k terms → r every k steps, no noisier)
 
     mix: "sampling" keeps r of the singular directions, "signs" (the paper's) mixes them, "truncate" keeps the r
-    largest, which is biased (B-OK). Memory r·n²; time r·n³ a step, with a window (g·r/k + 1)·n³.
+    largest, which is biased (B-OK). dtype=jnp.bfloat16 keeps the Aᵢ in half the bytes, rounded at random: as right in the mean.
+    Memory r·n²; time r·n³ a step, with a window (g·r/k + 1)·n³.
     Reference: Benzing et al. 2019.
 
     Examples:
@@ -49,6 +52,7 @@ class OK(Windowed):
     rank: int = eqx.field(static=True)
     window: int = eqx.field(static=True)
     mix: Mix = eqx.field(static=True)
+    dtype: str | None = eqx.field(static=True, default=None)
 
     recommended: ClassVar[str] = "exact RTRL does not fit; of those without bias it is the quietest."
 
@@ -60,16 +64,16 @@ class OK(Windowed):
     def usual(cls, cell):
         return ranks_up_to_default(cls)
 
-    def __init__(self, *, rank: int = 8, window: int = 16, mix: Mix = "sampling"):
+    def __init__(self, *, rank: int = 8, window: int = 16, mix: Mix = "sampling", dtype: Any = None):
         call = f'OK(rank={rank}, window={window}, mix="{mix}")'
         whole_number(rank, 1, call, "rank", "the number of Kronecker products that are kept")
         check_window(window, call)
         refuse_unless(mix in MIXES, f'`{call}`: mix "{mix}" is unknown: choose one of {", ".join(MIXES)}.')
-        self.rank, self.window, self.mix = rank, window, mix
+        self.rank, self.window, self.mix, self.dtype = rank, window, mix, check_dtype(dtype, call)
 
     @property
     def influence(self):
-        return KroneckerSum(self.rank, self.mix)
+        return kept_in(self.dtype, KroneckerSum(self.rank, self.mix))
 
 
 class KroneckerSum(Influence):
@@ -77,7 +81,6 @@ class KroneckerSum(Influence):
 
     rank: int = eqx.field(static=True)
     mix: Mix = eqx.field(static=True)
-    asks_for_kernels: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
     def __init__(self, rank: int, mix: Mix):
@@ -164,8 +167,7 @@ class KroneckerSum(Influence):
 def _contracted(
     delta: Float[Array, "B m"], u: Float[Array, "B r p"], a: Float[Array, "B m r q"]
 ) -> Float[Array, "p q"]:
-    through = jnp.einsum("bm,bmrq->brq", delta, a)
-    return jnp.einsum("brp,brq->pq", u, through)
+    return jnp.einsum("brp,brq->pq", u, through(delta, a))
 
 
 @in_double

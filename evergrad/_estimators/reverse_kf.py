@@ -63,7 +63,6 @@ class ReversedFactors(Influence):
 
     copies: int = eqx.field(static=True)
     unbiased: ClassVar[bool] = True
-    asks_for_kernels: ClassVar[bool] = True
     needs_kronecker: ClassVar[bool] = True
 
     def init(self, cell):

@@ -1,5 +1,6 @@
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -10,24 +11,30 @@ from evergrad._core.costs import Cost
 from evergrad._core.influence import Influence, check_split
 from evergrad._core.maps import rows_of
 from evergrad._core.parameters import parameters
+from evergrad._core.reading import through
+from evergrad._core.rounded_influence import check_dtype, kept_in
 from evergrad._core.units import UNIT, is_unit_local
 from evergrad._estimators.base import WINDOWS
 from evergrad._estimators.local import Units
-from evergrad._estimators.windowed import OnlyWindowed
+from evergrad._estimators.windowed import Windowed, check_window
 
 
-class RTRL(OnlyWindowed):
+class RTRL(Windowed):
     """Real-time recurrent learning: G itself, so the gradient is exact. Works on any differentiable cell.
 
     Memory n³ a stream; time n⁴ a step, or n³ with `window=n` (Schmidhuber's hybrid): a window of k steps is folded
     with k products of n³ and one of n⁴. On a cell whose units do not see each other (`eg.UnitCell`) both are of the order
-    of the parameters. Reference: Williams & Zipser 1989; Schmidhuber 1992.
+    of the parameters. dtype=jnp.bfloat16 keeps G in half the bytes, rounded at random: then it is no longer exact, but right in
+    the mean. Reference: Williams & Zipser 1989; Schmidhuber 1992.
 
     Examples:
         >>> estimator = eg.RTRL(window=8)
         >>> estimator.unbiased, estimator.exact_for(eg.GRU(inputs=3, units=8, key=key))
         (True, True)
     """
+
+    window: int = eqx.field(static=True)
+    dtype: str | None = eqx.field(static=True, default=None)
 
     recommended: ClassVar[str] = "it is exact, and it fits."
 
@@ -39,9 +46,14 @@ class RTRL(OnlyWindowed):
     def usual(cls, cell):
         return [cls(window=cell.units)]
 
+    def __init__(self, *, window: int = 0, dtype: Any = None):
+        call = f"RTRL(window={window})"
+        check_window(window, call)
+        self.window, self.dtype = window, check_dtype(dtype, call)
+
     @property
     def influence(self):
-        return Whole()
+        return kept_in(self.dtype, Whole())
 
 
 class Whole(Influence):
@@ -103,10 +115,11 @@ class Dense(Influence):
         return Cost(products, all_ if block else 0, all_ * (1 + 8 / k), 2.2 * all_ + 2 * k * m * m)
 
     def contract(self, carried, cell, delta):
-        def through(a, rows):
-            return jnp.tensordot(rows_of(delta, rows, axis=1), a, 2)
+        def of_leaf(a, rows):
+            mine = rows_of(delta, rows, axis=1)
+            return jnp.tensordot(mine, a, 2) if a.dtype == mine.dtype else through(mine, a).sum(0)
 
-        return with_zeros(cell, jax.tree.map(through, carried, reached(cell)))
+        return with_zeros(cell, jax.tree.map(of_leaf, carried, reached(cell)))
 
     def split(self, cell, parts):
         """G along an axis of the parameters: H G stays on a device."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evergrad import _native as native
+from evergrad._native.norms import norm
 
 
 def balance(*norms: Float[Array, ""]) -> tuple[Float[Array, ""], ...]:
@@ -17,21 +17,6 @@ def balance(*norms: Float[Array, ""]) -> tuple[Float[Array, ""], ...]:
     vanishes = jnp.stack(norms).min() == 0
     logs = jnp.log(jnp.where(vanishes, 1, jnp.stack(norms)))
     return tuple(jnp.where(vanishes, 0, jnp.exp(logs.mean() - logs)))
-
-
-def norm(tree: Any) -> Float[Array, ""]:
-    """Of all arrays of one stream together."""
-    return jnp.sqrt(sum(_squares(a) for a in jax.tree.leaves(tree)))
-
-
-def _squares(a):
-    def pure(a):
-        return jnp.sum(a * a)
-
-    def kernel(a):
-        return native.call("squares", jax.ShapeDtypeStruct((), a.dtype), a, mapped=True)
-
-    return native.either(kernel, pure, a) if native.worth(a) else pure(a)
 
 
 def mixed(

@@ -72,7 +72,6 @@ class RankOne(Influence):
     """u ⊗ v over all parameters."""
 
     scales: str = eqx.field(static=True, default=ROWS)
-    asks_for_kernels: ClassVar[bool] = True
     unbiased: ClassVar[bool] = True
 
     def init(self, cell):

@@ -2,7 +2,7 @@
 
 They are built once, the first time they are needed, by whatever C++ compiler the machine has, and kept in the user's cache.
 Each stands in for a pure JAX form, which is what runs on a machine without a compiler, on other devices, and with
-EVERGRAD_NATIVE=0. XLA calls them through its foreign-function interface and lends them its threads.
+EVERGRAD_NATIVE=0. XLA calls them through its foreign-function interface.
 """
 
 import functools
@@ -27,11 +27,13 @@ from evergrad._native.library import cache, load
 
 __all__ = ["available", "cache", "call", "either", "worth"]
 
-SOURCE = Path(__file__).with_name("kernels.cc")
-KERNELS = ("carry", "combine", "multiply", "squares")
+SOURCE = Path(__file__).with_name("kernels.cc")  # and the headers beside it
+KERNELS = ("back", "carry", "combine", "multiply", "outer", "product", "squares")
 DTYPES = ("float32", "float64")
+NARROW = ("read_bfloat16",)  # of what is kept with fewer digits
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
 PATIENCE = 300.0  # seconds for the compiler
+PREFIX = "evergrad_"  # of the names by which programs call them
 SMALL = 1 << 15  # numbers a stream below which it does not matter
 
 
@@ -40,13 +42,13 @@ def either(kernel: Callable[..., Any], pure: Callable[..., Any], *args: Any) -> 
     return jax.lax.platform_dependent(*args, cpu=kernel, default=pure)
 
 
-def call(name: str, results: Any, *args: Any, in_place: bool = False, mapped: bool = False) -> Any:
+def call(name: str, results: Any, *args: Any, in_place: bool = False, mapped: bool = False, **attributes: Any) -> Any:
     """What a kernel gives; `in_place` if its first result is written over its first argument, `mapped` if the kernel
     takes any axes in front as streams. Under a `vmap` one that does not is called again and again.
     """
     aliases, vmap_method = {0: 0} if in_place else None, "broadcast_all" if mapped else "sequential"
-    target = f"evergrad_{name}_{args[0].dtype}"
-    return jax.ffi.ffi_call(target, results, input_output_aliases=aliases, vmap_method=vmap_method)(*args)
+    target = f"{PREFIX}{name}_{args[0].dtype}"
+    return jax.ffi.ffi_call(target, results, input_output_aliases=aliases, vmap_method=vmap_method)(*args, **attributes)
 
 
 def worth(one: jax.Array | jax.ShapeDtypeStruct) -> bool:
@@ -74,10 +76,8 @@ def available() -> bool:
             stacklevel=2,
         )
         return False
-    for kernel in KERNELS:
-        for dtype in DTYPES:
-            symbol = getattr(library, f"{kernel}_{dtype}")
-            jax.ffi.register_ffi_target(f"evergrad_{kernel}_{dtype}", jax.ffi.pycapsule(symbol), platform="cpu")
+    for name in (*(f"{kernel}_{dtype}" for kernel in KERNELS for dtype in DTYPES), *NARROW):
+        jax.ffi.register_ffi_target(f"{PREFIX}{name}", jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
     return True
 
 
@@ -99,6 +99,7 @@ def _compiler() -> list[str]:
 def _name(compiler: list[str]) -> str:
     """Of the library for this source, compiler, jaxlib and processor."""
     parts = (
+        *(path.read_text("utf-8") for path in sorted(SOURCE.parent.glob("*.h"))),
         SOURCE.read_text("utf-8"),
         shutil.which(compiler[0]),
         compiler,

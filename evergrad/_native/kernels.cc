@@ -6,155 +6,23 @@
 //   combine   A_j := sum over i of w_ij A_i over the old and the fresh terms, in place, for some streams.
 //   multiply  A := P A in place for given P [B, m, m]: for the benchmark, which asks what the products alone take.
 //   squares   the sum of the squares of any array, for all streams.
+//   read      what is kept in bfloat16, contracted (narrow.h).
 //
-// A stream is the work of one thread, from XLA's own pool, so a result does not depend on how many threads there are.
-// Products are computed in tiles of as many rows by 2 vectors as the registers hold (16 of 32 bytes, or 32 of 64), from
-// operands that were copied to the order in which they are read.
+// And what all do, at shapes at which XLA's products take two to three times as long:
+//
+//   product   X W, of few rows and weights as they lie.
+//   outer     X^T Y, of many rows.
+//   back      dL/dh carried back through remembered steps, all of them in one call.
+//
+// No number is summed in an order that depends on how many threads there are.
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <thread>
-#include <vector>
-
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
+#include "backward.h"
+#include "narrow.h"
+#include "products.h"
+#include "team.h"
+#include "vectors.h"
 
 namespace {
-
-#ifdef __AVX512F__
-constexpr int64_t kBytes = 64, kRows = 12;
-#else
-constexpr int64_t kBytes = 32, kRows = 6;
-#endif
-constexpr int64_t kBlock = 8;  // panels that are packed at a time
-
-template <typename T>
-constexpr int64_t kLanes = kBytes / sizeof(T);
-
-template <typename T>
-constexpr int64_t kColumns = 2 * kLanes<T>;
-
-template <typename T>
-struct VectorOf {
-  typedef T Aligned __attribute__((vector_size(kBytes)));
-  typedef T Anywhere __attribute__((vector_size(kBytes), aligned(sizeof(T)), may_alias));
-};
-
-template <typename T>
-using Vector = typename VectorOf<T>::Aligned;
-
-template <typename T>
-inline Vector<T> Load(const T* from) {
-  return *reinterpret_cast<const typename VectorOf<T>::Anywhere*>(from);
-}
-
-template <typename T>
-inline void Store(T* to, Vector<T> value) {
-  *reinterpret_cast<typename VectorOf<T>::Anywhere*>(to) = value;
-}
-
-int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-// Calls item(0), ..., item(count - 1) on the threads of the pool. The caller is one of them and takes what is left, so
-// that it never waits for a thread that has not begun.
-template <typename Item>
-void ShareOut(ffi::ThreadPool& pool, int64_t count, Item item) {
-  struct Work {
-    Item item;
-    int64_t count;
-    std::atomic<int64_t> next{0}, done{0};
-    Work(Item i, int64_t n) : item(i), count(n) {}
-    void Run() {
-      for (int64_t i; (i = next.fetch_add(1)) < count;) {
-        item(i);
-        done.fetch_add(1, std::memory_order_release);
-      }
-    }
-  };
-  auto work = std::make_shared<Work>(item, count);
-  for (int64_t i = 1; i < std::min(pool.num_threads(), count); ++i) {
-    pool.Schedule([work] { work->Run(); });
-  }
-  work->Run();
-  while (work->done.load(std::memory_order_acquire) < count) std::this_thread::yield();
-}
-
-// Memory of one thread, in several parts, aligned for vectors; kept from call to call.
-template <typename T>
-class Scratch {
- public:
-  explicit Scratch(int64_t numbers) {
-    thread_local std::vector<T> memory;
-    const int64_t spare = 64 / sizeof(T);
-    if (static_cast<int64_t>(memory.size()) < numbers + spare) memory.resize(numbers + spare);
-    next_ = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
-  }
-  T* Take(int64_t numbers) {
-    T* part = next_;
-    next_ += RoundUp(numbers, 64 / sizeof(T));
-    return part;
-  }
-
- private:
-  T* next_;
-};
-
-// ---- products ----------------------------------------------------------------------------------------------------
-
-// A left operand [rows, depth] as strips of kRows rows, each with the numbers of a column side by side.
-template <typename T>
-void PackLeft(const T* from, int64_t rows, int64_t depth, int64_t stride, T* to) {
-  for (int64_t row = 0; row < rows; row += kRows, to += kRows * depth) {
-    const int64_t there = std::min(kRows, rows - row);
-    if (there < kRows) std::fill(to, to + kRows * depth, T(0));
-    for (int64_t i = 0; i < there; ++i) {
-      const T* source = from + (row + i) * stride;
-      for (int64_t k = 0; k < depth; ++k) to[k * kRows + i] = source[k];
-    }
-  }
-}
-
-// kRows rows and two vectors of columns of a product; `rows` and `columns` of them are kept. `pitch` is from row to row of
-// the right operand.
-template <typename T>
-inline void Tile(const T* left, const T* right, int64_t pitch, int64_t depth, T* out, int64_t stride, int64_t rows,
-                 int64_t columns) {
-  Vector<T> sum[kRows][2] = {};
-  for (int64_t k = 0; k < depth; ++k) {
-    const Vector<T> first = Load(right + k * pitch), second = Load(right + k * pitch + kLanes<T>);
-    for (int64_t i = 0; i < kRows; ++i) {
-      const T weight = left[k * kRows + i];
-      sum[i][0] += weight * first;
-      sum[i][1] += weight * second;
-    }
-  }
-  if (rows == kRows && columns == kColumns<T>) {
-    for (int64_t i = 0; i < kRows; ++i) {
-      Store(out + i * stride, sum[i][0]);
-      Store(out + i * stride + kLanes<T>, sum[i][1]);
-    }
-    return;
-  }
-  alignas(64) T row[kColumns<T>];
-  for (int64_t i = 0; i < rows; ++i) {
-    Store(row, sum[i][0]);
-    Store(row + kLanes<T>, sum[i][1]);
-    std::memcpy(out + i * stride, row, columns * sizeof(T));
-  }
-}
-
-// out [rows, columns] = left · right, for a packed left operand and a panel of at most two vectors of columns.
-template <typename T>
-void Panel(const T* left, const T* right, int64_t pitch, int64_t rows, int64_t depth, T* out, int64_t stride,
-           int64_t columns) {
-  for (int64_t row = 0; row < rows; row += kRows) {
-    Tile(left + row * depth, right, pitch, depth, out + row * stride, stride, std::min(kRows, rows - row), columns);
-  }
-}
 
 // ---- the transition of a window ----------------------------------------------------------------------------------
 
@@ -393,6 +261,17 @@ T Squares(const T* from, int64_t numbers) {
 template <ffi::DataType kType>
 using Array = ffi::Buffer<kType>;
 
+// Measured at 128 units and 16 streams, and at 256 and 32: without a window, where XLA factorises between short calls, the
+// pool's threads are a fifth faster than helpers beside them; a window's long fold is a third faster with the helpers.
+template <typename Item>
+void ShareOutFold(ffi::ThreadPool& pool, int64_t steps, int64_t count, Item item) {
+  if (steps > 1) {
+    ShareOut(pool, count, item);
+  } else {
+    ShareOutInPool(pool, count, item);
+  }
+}
+
 template <ffi::DataType kType>
 ffi::Error CarryCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S32> first, Array<kType> diagonals,
                      Array<kType> direct, Array<kType> alive, Array<kType> weights, ffi::Result<Array<kType>> out,
@@ -403,7 +282,7 @@ ffi::Error CarryCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S32>
   const int64_t m = shape[1], r = shape[2], q = shape[3], some = d[0], k = d[1], s = d[2], g = d[3], n = d[4];
   if (m != s * n || q != g * n) return ffi::Error::InvalidArgument("carry: shapes do not match");
   const int64_t b = first.typed_data()[0], terms = r + k;
-  ShareOut(pool, some, [&](int64_t i) {
+  ShareOutFold(pool, k, some, [&](int64_t i) {
     const Steps<T> steps{diagonals.typed_data() + i * k * s * g * n, direct.typed_data() + i * k * s * s * n,
                          alive.typed_data() + i * k, weights.typed_data(), k, s, g, n};
     Carry(steps, out->typed_data() + (b + i) * m * r * q, r, fresh->typed_data() + i * m * k * q,
@@ -419,7 +298,7 @@ ffi::Error CombineCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S3
   if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("combine works in place");
   auto shape = a.dimensions(), f = fresh.dimensions();
   const int64_t m = shape[1], r = shape[2], q = shape[3], some = f[0], k = f[2], b = first.typed_data()[0];
-  ShareOut(pool, some, [&](int64_t i) {
+  ShareOutFold(pool, k, some, [&](int64_t i) {
     T* here = out->typed_data() + (b + i) * m * r * q;
     const Terms<T> terms{here, fresh.typed_data() + i * m * k * q, m, r, k, q};
     Combine(terms, weights.typed_data() + i * terms.count() * r, here);
@@ -433,7 +312,7 @@ ffi::Error MultiplyCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> p, ff
   if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("multiply works in place");
   auto shape = a.dimensions();
   const int64_t streams = shape[0], m = shape[1], width = shape[2], strips = RoundUp(m, kRows) * m;
-  ShareOut(pool, streams, [&](int64_t b) {
+  ShareOutInPool(pool, streams, [&](int64_t b) {
     Scratch<T> scratch(strips + kBlock * m * kColumns<T> + 256);
     T* packed = scratch.Take(strips);
     Multiply(p.typed_data() + b * m * m, m, out->typed_data() + b * m * width, width, packed,
@@ -458,6 +337,53 @@ ffi::Error SquaresCall(ffi::ThreadPool pool, Array<kType> a, ffi::Result<Array<k
     out->typed_data()[b] = total;
   }
   return ffi::Error::Success();
+}
+
+template <ffi::DataType kType, bool Turned>
+ffi::Error ProductCall(ffi::ThreadPool pool, Array<kType> left, Array<kType> right, ffi::Result<Array<kType>> out) {
+  using T = ffi::NativeType<kType>;
+  auto shape = left.dimensions(), other = right.dimensions();
+  const int64_t last = shape[shape.size() - 1], before = last ? left.element_count() / last : 0;
+  const int64_t columns = other[other.size() - 1], rows = Turned ? last : before, depth = Turned ? before : last;
+  if (depth * columns != right.element_count()) return ffi::Error::InvalidArgument("product: shapes do not match");
+  MultiplyAll(pool, Factors<T, Turned>{left.typed_data(), right.typed_data(), rows, depth, columns}, out->typed_data());
+  return ffi::Error::Success();
+}
+
+// `weights` is [1 or slots, rows, gn], and W_h begins at its row `first`; `noted` may have no slots.
+template <ffi::DataType kType>
+ffi::Error BackCall(ffi::ThreadPool pool, Array<kType> delta, Array<kType> diagonals, Array<kType> direct,
+                    Array<kType> alive, Array<kType> noted, Array<kType> weights, ffi::Buffer<ffi::S32> newest,
+                    ffi::Buffer<ffi::S32> reach, int64_t first, int64_t waited, ffi::Result<Array<kType>> left,
+                    ffi::Result<Array<kType>> columns) {
+  using T = ffi::NativeType<kType>;
+  auto d = diagonals.dimensions(), w = weights.dimensions();
+  const int64_t slots = d[0], streams = d[1], s = d[2], g = d[3], n = d[4], q = g * n;
+  if (s > 16 || w[2] != q || w[1] < first + n) return ffi::Error::InvalidArgument("back: shapes do not match");
+  const Ring<T> ring{diagonals.typed_data(), direct.typed_data(), alive.typed_data(), noted.typed_data(),
+                     weights.typed_data() + first * q, slots, streams, s, g, n, w[0] == 1 ? 0 : w[1] * q,
+                     newest.typed_data()[0], reach.typed_data()[0], noted.dimensions()[0] ? waited : 0};
+  T* all = columns->typed_data();
+  for (int64_t back = ring.reach; back < slots; ++back) {
+    T* unused = all + ring.Slot(back) * streams * q;
+    std::fill(unused, unused + streams * q, T(0));
+  }
+  const int64_t most = (streams + kLefts - 1) / kLefts, wanted = std::max<int64_t>(pool.num_threads(), streams / 32);
+  const int64_t parts = std::min(wanted, Parts(pool, ring.reach * streams * n * q, most));
+  ShareOut(pool, parts, [&](int64_t part) {
+    const int64_t begin = part * most / parts * kLefts, end = (part + 1) * most / parts * kLefts;
+    ring.Back(delta.typed_data(), begin, std::min(end, streams), left->typed_data(), all);
+  });
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType kType>
+auto BindBack() {
+  using A = Array<kType>;
+  using Number = ffi::Buffer<ffi::S32>;
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()
+      .template Arg<A>().template Arg<A>().template Arg<Number>().template Arg<Number>()
+      .template Attr<int64_t>("first").template Attr<int64_t>("waited").template Ret<A>().template Ret<A>();
 }
 
 template <ffi::DataType kType>
@@ -496,3 +422,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(multiply_float32, MultiplyCall<ffi::F32>, BindMult
 XLA_FFI_DEFINE_HANDLER_SYMBOL(multiply_float64, MultiplyCall<ffi::F64>, BindMultiply<ffi::F64>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(squares_float32, SquaresCall<ffi::F32>, BindSquares<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(squares_float64, SquaresCall<ffi::F64>, BindSquares<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(product_float32, (ProductCall<ffi::F32, false>), BindMultiply<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(product_float64, (ProductCall<ffi::F64, false>), BindMultiply<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(outer_float32, (ProductCall<ffi::F32, true>), BindMultiply<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(outer_float64, (ProductCall<ffi::F64, true>), BindMultiply<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(back_float32, BackCall<ffi::F32>, BindBack<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(back_float64, BackCall<ffi::F64>, BindBack<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(read_bfloat16, ReadCall, BindRead());

@@ -11,14 +11,10 @@ from evergrad import _native as native
 from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core.linearize import KroneckerMemory, Memory, recurrent_weights
 from evergrad._core.machine import cores
+from evergrad._core.streamwise import group
 
 Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
 Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
-
-
-def group(streams: int) -> int:
-    """How many streams to fold at a time: as many as XLA has threads, one a core, or what divides all streams and comes near."""
-    return max(size for size in range(1, cores() + 1) if streams % size == 0)
 
 
 def busy(streams: int) -> bool:

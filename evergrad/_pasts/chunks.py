@@ -56,17 +56,7 @@ class Strided(Newest):
 
     def back(self, cell: Cell, track: Track, delta: Float[Array, "B m"]) -> tuple[Float[Array, "B m"], Cell]:
         """What is left of δ, and of all that waited, before the horizon, and its gradient."""
-        noted = None if track.deltas is None else self._noted(track)
-        return slots.carried_back(cell, track, delta, slots.in_use(track), arriving=noted)
-
-    def _noted(self, track):
-        """δ with dL/dh of a step that waited added where it arrives at it."""
-
-        def arriving(i, delta):
-            own = track.deltas[slots.slot_of(track, i)]
-            return delta + jnp.where((i > 0) & (i < self.stride), own, 0)
-
-        return arriving
+        return slots.carried_back(cell, track, delta, slots.in_use(track), waited=self.stride)
 
     def cost(self, cell):
         back = self.horizon / self.stride

@@ -123,7 +123,7 @@ class Segments(RandomHorizon):
             return jnp.where((i < lengths)[:, None], not_none(track.deltas)[slots.slot_of(track, i)] + crossed, 0)
 
         nothing = jnp.zeros_like(seen.delta)
-        return slots.carried_back(cell, track, nothing, lengths.max(), arriving=arriving, few=True)[1], track
+        return slots.carried_back(cell, track, nothing, lengths.max(), arriving=arriving)[1], track
 
     def _lengths(self, track):
         """Of the segments that end here, 0 for the others."""
@@ -152,4 +152,4 @@ class Rolling(RandomHorizon):
             return jnp.where((i <= further)[:, None], crossed, 0)
 
         reach = jnp.minimum(slots.in_use(track), further.max() + 1)
-        return slots.carried_back(cell, track, seen.delta, reach, arriving=arriving, few=True)[1], track
+        return slots.carried_back(cell, track, seen.delta, reach, arriving=arriving)[1], track

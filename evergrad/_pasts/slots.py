@@ -5,7 +5,7 @@ Slots are filled in order, and when all are in use from the first one on again, 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -22,11 +22,11 @@ from evergrad._core.linearize import (
     of_columns,
     recurrent_weight,
     through_columns,
-    through_diagonals,
     through_step,
 )
 from evergrad._core.not_none import not_none
 from evergrad._core.parameters import parameters
+from evergrad._native import backward
 from evergrad._pasts.base import Track
 
 Changed = Callable[[Array, Float[Array, "B m"]], Float[Array, "B m"]]
@@ -71,7 +71,7 @@ def put(cell: Cell, track: Track, memory: Memory) -> Track:
         return jax.lax.dynamic_update_index_in_dim(slot, new, track.count % slots, 0)
 
     memories = jax.tree.map(write, track.memories, memory)
-    weights = None if track.weights is None else jax.tree.map(write, track.weights, parameters(cell))
+    weights = None if track.weights is None else jax.tree.map(write, track.weights, parameters(_effective(cell)))
     changed = memories, weights, jnp.where(track.count == 2 * slots - 1, slots, track.count + 1)
     return eqx.tree_at(lambda t: (t.memories, t.weights, t.count), track, changed, is_leaf=_is_none)
 
@@ -101,56 +101,68 @@ def _is_none(leaf: Any) -> bool:
     return leaf is None
 
 
+def _effective(cell: Cell) -> Cell:
+    """With the weights that do not exist at zero, as the cell uses them."""
+    if not isinstance(cell, KroneckerCell) or not cell.is_masked:
+        return cell
+    return eqx.tree_at(lambda c: c.weight, cell, cell.effective_weight)
+
+
 def carried_back(
     cell: Cell,
     track: Track,
     delta: Float[Array, "B m"],
     reach: Array | int,
     *,
+    waited: int = 1,
     arriving: Changed | None = None,
-    counted: Changed | None = None,
-    few: bool = False,
 ) -> tuple[Float[Array, "B m"], Cell]:
     """What is left of δ before the `reach`-th newest step, and Σ δ F over the steps that it passes.
 
-    `arriving(i, δ)` is what becomes of δ where it arrives at the step that lies i steps back, `counted(i, δ)` what of it
-    counts for that step's F. `few` says that far fewer steps are reached than there are slots.
+    Of the newest `waited` steps dL/dh is noted, and added to δ where it arrives at them; it is the newest one's already.
+    `arriving(i, δ)` says otherwise what becomes of δ where it arrives at the step that lies i steps back; it is for pasts that
+    reach far fewer steps than they have slots.
     """
-    back = _back_and_pulled if isinstance(track.memories, KroneckerMemory) and not few else _pulled_back
-    return back(cell, track, delta, reach, arriving or same, counted or same)
+    if arriving is not None:
+        return _pulled_back(cell, track, delta, reach, arriving)
+    if not isinstance(track.memories, KroneckerMemory):
+        return _pulled_back(cell, track, delta, reach, _noted_added(track, waited))
+    known = cast(KroneckerCell, cell)
+    left, columns = backward.back_or(_back, known, track, delta, jnp.asarray(reach, jnp.int32), waited)
+    return left, of_columns(known, track.memories.regressor, columns)
 
 
-def same(i: Array, delta: Float[Array, "B m"]) -> Float[Array, "B m"]:
-    """Nothing becomes of δ on its way."""
-    return delta
+def _noted_added(track: Track, waited: int) -> Changed:
+    def arriving(i, delta):
+        if waited == 1:
+            return delta
+        own = not_none(track.deltas)[slot_of(track, i)]
+        return delta + jnp.where((i > 0) & (i < waited), own, 0)
+
+    return arriving
 
 
-def _back_and_pulled(cell, track, delta, reach, arriving, counted):
-    """F of a Kronecker cell has no weights in it, and is zero in an unused slot: the sum is one product."""
-
-    now = recurrent_weight(cell)
+def _back(cell, track, delta, reach, waited):
+    """δ D of every slot besides, zero in an unused one. F of a Kronecker cell has no weights in it: its sum is one product."""
+    now, arriving = recurrent_weight(cell), _noted_added(track, waited)
 
     def back(i, carry):
         delta, all_columns = carry
         slot, then, memory = _remembered(cell, track, i)
-        delta = arriving(i, delta)
-        left, columns = through_columns(now if then is cell else recurrent_weight(then), memory, delta)
-        columns = columns if counted is same else through_diagonals(memory, counted(i, delta))
+        left, columns = through_columns(now if then is cell else recurrent_weight(then), memory, arriving(i, delta))
         return left, jax.lax.dynamic_update_index_in_dim(all_columns, columns, slot, 0)
 
     nothing = jnp.zeros((*track.memories.regressor.shape[:2], cell.weight.shape[1]), delta.dtype)
-    left, columns = jax.lax.fori_loop(0, reach, back, (delta, nothing))
-    return left, of_columns(cell, track.memories.regressor, columns)
+    return jax.lax.fori_loop(0, reach, back, (delta, nothing))
 
 
-def _pulled_back(cell, track, delta, reach, arriving, counted):
-    """The same for any cell, step by step."""
+def _pulled_back(cell, track, delta, reach, arriving):
+    """Of any cell, step by step."""
 
     def back(i, carry):
         delta, total = carry
         _, then, memory = _remembered(cell, track, i)
-        delta = arriving(i, delta)
-        left, found = through_step(then, memory, delta, counted(i, delta))
+        left, found = through_step(then, memory, arriving(i, delta))
         return left, jax.tree.map(jnp.add, total, found)
 
     nothing = jax.tree.map(jnp.zeros_like, parameters(cell))

@@ -5,16 +5,19 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 
 import evergrad as eg
 from evergrad import _native as native
 from evergrad._cells.base import outputs_of
 from evergrad._cells.initial import read_initial
+from evergrad._cells.stack import layered
 from evergrad._core import driver
 from evergrad._core.checks import refuse_unless
 from evergrad._core.not_none import not_none
 from evergrad._core.placing import check_divides, place
+from evergrad._core.recipe import program
 from evergrad._core.sources import Source, place_source, spread_axes
 from evergrad._estimators.base import Estimator
 from evergrad._registry import CELLS, ESTIMATORS, OPTIMISERS, READOUTS
@@ -95,15 +98,8 @@ def make_readout(settings: Settings, task: Task, seen: int, key: jax.Array, **st
 
 def make_cell(settings: Settings, inputs: int, key: jax.Array, **starts: str) -> eg.Cell:
     """One cell, or a stack of them; settings from before there were stacks say nothing of layers."""
-    kind, layers = CELLS[settings.cell].load(), settings.layers or 1
-    if layers == 1:
-        return kind(inputs=inputs, units=settings.units, key=key, **starts)
-    sizes = [inputs] + [kind.seen_of_unit * settings.units] * (layers - 1)
-    cells = (
-        kind(inputs=p, units=settings.units, key=k, **starts)
-        for p, k in zip(sizes, jax.random.split(key, layers), strict=True)
-    )
-    return eg.Stack(*cells, depth=settings.depth or "exact")
+    kind, depth = CELLS[settings.cell].load(), settings.depth or "exact"
+    return layered(kind, settings.layers or 1, inputs, settings.units, key=key, depth=depth, **starts)
 
 
 def _make_learner(settings: Settings, task: Task, key: jax.Array) -> eg.Learner:
@@ -147,12 +143,13 @@ def momentum(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
 
 
 def takes_kernels(job: Job) -> bool:
-    """Whether native kernels take part in its steps: they are for those who approximate a large influence on a CPU."""
-    if not job.learner.estimator.influence.asks_for_kernels or jax.default_backend() != "cpu":
+    """Whether native kernels take part in its steps: whether the program of one step, as it is on one device, calls any."""
+    if jax.default_backend() != "cpu":
         return False
-    form, _ = eqx.filter_eval_shape(dataclasses.replace(job, mesh=None).start)
-    carried = [leaf for leaf in jax.tree.leaves(form.track.carried) if hasattr(leaf, "dtype")]
-    return any(native.worth(jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)) for leaf in carried)
+    start = eqx.filter_eval_shape(dataclasses.replace(job, mesh=None).start)
+    fixed = job.learner._recipe, job.task.source, 1, jnp.int32(1)
+    step, *_ = eqx.filter_make_jaxpr(program("follow", True))(fixed, *start)
+    return native.PREFIX in str(step)
 
 
 def _rate(settings: Settings, updates: int) -> float | optax.Schedule:

@@ -8,13 +8,15 @@ All processes of a run write, each what lies on its devices, and read what belon
 written does not matter when it is read.
 """
 
+import contextlib
 import ctypes
 import dataclasses
+import logging
 import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,18 @@ from evergrad._training.team import ALONE, Alone, Team
 FORMAT = 6
 _WINDOW, _CELL = "state.track.weights.", "state.model.cell."
 _PRODUCT = "evergrad"
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """Orbax warns that a folder which is only read is only read."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class CheckpointError(RuntimeError):
@@ -78,7 +92,8 @@ class Checkpoints:
         processes = {"multiprocessing_options": options.multiprocessing_options}
         arrays = ocp.PyTreeCheckpointHandler(use_ocdbt=False, **processes)
         notes = ocp.JsonCheckpointHandler(**processes)
-        return ocp.CheckpointManager(self.folder, options=options, item_handlers={"arrays": arrays, "notes": notes})
+        with _unheard() if options.read_only else contextlib.nullcontext():
+            return ocp.CheckpointManager(self.folder, options=options, item_handlers={"arrays": arrays, "notes": notes})
 
     def save(self, step: int, tree: Any, notes: dict[str, Any]) -> None:
         """Copies the arrays and returns; they are written in the background. A failure shows at the next call."""

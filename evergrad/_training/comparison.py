@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -54,10 +55,11 @@ def summary(folder: Folder) -> dict[str, Any]:
 
 def table(runs: Sequence[tuple[str, Folder]]) -> Table:
     task = runs[0][1].settings.task
-    made = Table()
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     shown = _FIGURES.get(task, ("excess", "optimum"))
     for title in ("run", "cell", "estimator", "batch", "steps", "loss", *shown, "steps/s"):
-        made.add_column(title, justify="left" if title in ("run", "cell", "estimator") else "right")
+        words = title in ("run", "cell", "estimator")
+        made.add_column(title, justify="left" if words else "right", overflow="fold" if words else "ellipsis")
     for name, folder in runs:
         s, last, speed = folder.settings, summary(folder), rows(folder.speed)
         seconds = sum(r["seconds"] for r in speed)

@@ -26,7 +26,10 @@ def influence_norm(state: State) -> float:
     return float(_norm(carried)) if jax.tree.leaves(carried) else 0.0
 
 
-_norm = jax.jit(optax.tree.norm)
+@jax.jit
+def _norm(tree):
+    """With all digits, also of what is kept with fewer."""
+    return optax.tree.norm(jax.tree.map(lambda a: a.astype(jnp.promote_types(a.dtype, jnp.float32)), tree))
 
 
 def without_influence(learner: Learner, state: State) -> State:

@@ -52,10 +52,11 @@ def _by_time(lines: list[Line]) -> Picture:
         lags = sorted({row.lag for line in group for row in line.rows})
         place.set_yscale("symlog", linthresh=lags[0])
         place.set_yticks([0, *lags], ["none", *map(str, lags)])
-        place.minorticks_off()
         place.set(xscale="log", xlabel="milliseconds a step", ylabel="longest lag learned")
         place.set_title(task, fontsize=10)
         place.margins(x=0.15)
+        _plain_numbers(place.xaxis)
+        place.minorticks_off()
     caption = (
         "The longest lag that more than half of the seeds have learned, as all shorter ones, against the time of a step, all streams "
         "together. The line is the Pareto front. Squares: rolling TBPTT, with its horizon; full marks: untruncated gradients."
@@ -70,13 +71,22 @@ def _scatter(place: Any, group: list[Line]) -> None:
         filled = colour if line.untruncated else "none"
         where = line.milliseconds, line.reached or 0
         place.plot(*where, marker="s" if line.rolling else "o", ls="", ms=6, mec=colour, mfc=filled)
-        if line.reached is None:
+        if line.reached is None and not line.rolling:  # too many, one on another
             continue
         words = str(line.horizon) if line.rolling else line.estimator.partition("(")[0]
         place.annotate(words, where, xytext=(4, 3), textcoords="offset points", fontsize=6, color=colour)
     for at, (cell, units) in enumerate(cells):
         place.plot([], [], marker="o", ls="", color=line_style(at)["color"], label=f"{cell} {units}")
-    place.legend(fontsize=7, frameon=False)
+    # outside, since its marks look like what they stand for
+    place.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _plain_numbers(axis: Any) -> None:
+    """0.5 rather than 5 × 10⁻¹."""
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _grid(count: int) -> tuple[Any, list[Any]]:

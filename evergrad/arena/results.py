@@ -125,6 +125,14 @@ class Line:
         return found
 
     @property
+    def learns(self) -> str:
+        """The lags that were learned, in words."""
+        lags = [row.lag for row in self.rows if row.learned]
+        if lags[-1] == self.reached:
+            return f"up to a lag of {self.reached}"
+        return f"at {', '.join(map(str, lags))} but not at all shorter lags"
+
+    @property
     def milliseconds(self) -> float | None:
         known = [each for row in self.rows if (each := row.milliseconds) is not None]
         return statistics.median(known) if known else None
@@ -172,16 +180,15 @@ class Bite:
     def sentence(self) -> str:
         line = self.line
         who = f"{line.task}, {line.cell} {line.units}: {line.estimator} ({_time(line.milliseconds)})"
-        if not any(row.count for row in line.rows):
-            return f"{who} learns at none of the lags {', '.join(map(str, line.at))}."
+        if not any(row.learned for row in line.rows):
+            told = ", ".join(f"{row.lag} ({row.of} seeds)" for row in line.rows)
+            return f"{who} learns at none of the lags {told}."
         if not self.rivals:
-            return f"{who} learns up to a lag of {line.reached}; no rolling TBPTT of as much time a step was tried."
+            return f"{who} learns {line.learns}; no rolling TBPTT of as much time a step was tried."
         if not self.lags:
-            return f"{who} learns up to a lag of {line.reached}; rolling TBPTT of no less time a step learns wherever it does."
+            return f"{who} learns {line.learns}; rolling TBPTT of no less time a step learns wherever it does."
         told = "; ".join(self._at(lag) for lag in self.lags)
-        return (
-            f"{who} learns up to a lag of {line.reached}, where rolling TBPTT of no less time a step does not: {told}."
-        )
+        return f"{who} learns {line.learns}, where rolling TBPTT of no less time a step does not: {told}."
 
     def _at(self, lag):
         ours, other = self.line.at[lag], self.rivals[lag]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from evergrad import _native as native
+from evergrad._native import products
 from evergrad.bench.settings import Setting
 from evergrad.bench.timing import Case, in_place
 
@@ -42,23 +43,26 @@ def window_products(setting: Setting, times: int) -> dict[str, Case]:
     return {form: lambda whole=whole: whole() / window for form, whole in cases.items()}
 
 
-def backward_products(setting: Setting, horizon: int, times: int) -> Case:
+def backward_products(setting: Setting, horizon: int, times: int) -> dict[str, Case]:
     """What rolling TBPTT cannot do without: δ D times Wₕᵀ at each of `horizon` steps, and the sum of all ĥ ⊗ δ D."""
     n, gates, rows = setting.units, setting.gates, setting.symbols + setting.units + 1
     keys = jax.random.split(jax.random.key(4), 3)
     weight = jax.random.normal(keys[0], (gates * n, n)) / n
-    regressors = jax.random.normal(keys[1], (horizon * setting.batch, rows))
-    columns = jax.random.normal(keys[2], (horizon, setting.batch, gates * n))
+    regressors = jax.random.normal(keys[1], (horizon, setting.batch, rows))
 
-    def program(columns, weight, regressors):
-        def back(i, columns):
-            return columns.at[i, :, :n].set(columns[i - 1] @ weight)
+    def case(product, outer):
+        def program(columns, weight, regressors):
+            def back(i, columns):
+                return columns.at[i, :, :n].set(product(columns[i - 1], weight))
 
-        columns = jax.lax.fori_loop(1, horizon, back, columns)
-        total = regressors.T @ columns.reshape(-1, gates * n)
-        return columns.at[0, 0].add(1e-6 * total[0])
+            columns = jax.lax.fori_loop(1, horizon, back, columns)
+            return columns.at[0, 0].add(1e-6 * outer(regressors, columns)[0])
 
-    return in_place(program, columns, weight, regressors, times=times)
+        columns = jax.random.normal(keys[2], (horizon, setting.batch, gates * n))
+        return in_place(program, columns, weight, regressors, times=times)
+
+    cases = {"by XLA": case(jnp.matmul, lambda x, y: jnp.einsum("kbp,kbq->pq", x, y))}
+    return cases | ({"by kernels": case(products.product, products.outer)} if native.available() else {})
 
 
 def one_read(setting: Setting, window: int, times: int) -> Case:

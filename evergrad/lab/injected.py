@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from evergrad._cells.base import KroneckerCell
 from evergrad._core.linearize import Memory, initial_state, linearize, pullback, transition
 from evergrad._core.low_rank import inclusion
+from evergrad._core.maps import maps_of
 from evergrad._core.model import Model, encode, weight_dtype
 from evergrad._core.not_none import not_none
 from evergrad._core.parameters import repeated
@@ -72,8 +74,13 @@ def injected(
         least = bound(fold)
         bounds.append(None if least is None else least / size.mean() / block)
     error = float(np.sqrt(np.square(errors).sum()) / len(errors))
-    rounding = 16 * float(jnp.finfo(weight_dtype(model)).eps) ** 2
+    rounding = 16 * (_terms(model.cell) * float(jnp.finfo(weight_dtype(model)).eps)) ** 2
     return Injected(float(np.mean(measured)), error, None if None in bounds else float(np.mean(bounds)), rounding)
+
+
+def _terms(cell: Any) -> int:
+    """How many singular values an influence has, each of which rounding may be all of."""
+    return max((each.p for each in maps_of(cell).maps), default=1)
 
 
 def _ratio_error(a: np.ndarray, b: np.ndarray) -> float:
@@ -147,26 +154,30 @@ def _noise(fold, key, draws):
 
 def bound(fold: Fold) -> float | None:
     """What the fold's noise should be: for OK the optimum of Theorem 2, for KF that of the sign trick; else unknown."""
-    rows, weights = initial_state(fold.cell).size, fold.cell.weight.size if hasattr(fold.cell, "weight") else 0
-    if rows * weights > _DENSE or not getattr(fold.cell, "mask", np.ones(1)).all():  # terms are mixed unmasked
-        return None
+    maps, rows = maps_of(fold.cell).maps, initial_state(fold.cell).size
+    if rows * sum(each.p * each.q for each in maps) > _DENSE or any(each.mask is not None for each in maps):
+        return None  # terms are mixed unmasked
     if isinstance(fold.estimator, OK):
-        return _optimum(fold)
-    if isinstance(fold.estimator, KF) and fold.estimator.diagonal_rank is None and len(fold.memories.alive) == 1:
+        return sum(_optimum(fold, each, terms) for each, terms in zip(maps, _dense(fold), strict=True))
+    single = isinstance(fold.cell, KroneckerCell) and len(fold.memories.alive) == 1
+    if isinstance(fold.estimator, KF) and fold.estimator.diagonal_rank is None and single:
         return _sign_trick(fold)
     return None
 
 
-def _dense(fold):
+def _dense(fold) -> list[np.ndarray]:
+    """The influence of every linear map as it is before the fold, [m, p, q]."""
     rows = jnp.eye(initial_state(fold.cell).size, dtype=initial_state(fold.cell).dtype)
-    return np.asarray(eqx.filter_jit(lambda f: jax.lax.map(f.before, rows))(fold).weight, np.float64)
+    leaves = jax.tree.leaves(eqx.filter_jit(lambda f: jax.lax.map(f.before, rows))(fold))
+    found = [(np.asarray(leaves[each.leaf], np.float64), each.transposed) for each in maps_of(fold.cell).maps]
+    return [np.swapaxes(a, 1, 2) if transposed else a for a, transposed in found]
 
 
-def _optimum(fold):
-    """s₁²/k − s₂ over the singular values of all terms; for "truncate" the square of what is dropped."""
-    rank = fold.estimator.rank
-    terms = np.moveaxis(_dense(fold), 1, 0).reshape(fold.cell.weight.shape[0], -1)
-    squares = np.linalg.eigvalsh(terms @ terms.T)[::-1][: rank + len(fold.memories.alive)]
+def _optimum(fold, each, terms):
+    """s₁²/k − s₂ over the singular values of all terms of a map; for "truncate" the square of what is dropped."""
+    rank, count = min(fold.estimator.rank, each.p), len(fold.memories.alive) * len(each.uses)
+    terms = np.moveaxis(terms, 1, 0).reshape(each.p, -1)
+    squares = np.linalg.eigvalsh(terms @ terms.T)[::-1][: rank + count]
     d = np.sqrt(np.maximum(squares, 0))
     if fold.estimator.mix == "truncate":
         return float((d[rank:] ** 2).sum())
@@ -178,10 +189,13 @@ def _sign_trick(fold):
     """The cross terms of (u ⊗ HA) + (ĥ ⊗ D) with balanced factors: 2‖u ⊗ HA‖‖ĥ ⊗ D‖ + 2⟨u ⊗ HA, ĥ ⊗ D⟩, a copy's mean."""
     u, a = fold.carried
     one = KF(copies=1)
-    nothing = jax.tree.map(jnp.zeros_like, (u[:1], a[:, :1]))
-    fresh = _dense(Fold(one, fold.cell, nothing, fold.memories))
+
+    def dense(u, a):
+        return _dense(Fold(one, fold.cell, (u, a), fold.memories))[0]
+
+    fresh = dense(*jax.tree.map(jnp.zeros_like, (u[:1], a[:, :1])))
     total = 0.0
     for c in range(len(u)):
-        old = _dense(Fold(one, fold.cell, (u[c : c + 1], a[:, c : c + 1]), fold.memories)) - fresh
+        old = dense(u[c : c + 1], a[:, c : c + 1]) - fresh
         total += 2 * np.linalg.norm(old) * np.linalg.norm(fresh) + 2 * float((old * fresh).sum())
     return float(total / len(u) ** 2)

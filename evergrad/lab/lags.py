@@ -116,7 +116,7 @@ def _one(model, data, memories, t):
         def lag(carry, j):
             delta, total = carry
             memory = jax.tree.map(lambda a: a[jnp.maximum(t - j, 0)], memories)
-            left, found = through_step(cell, memory, delta, delta)
+            left, found = through_step(cell, memory, delta)
             inside = j <= t
             total = jax.tree.map(lambda a, b: a + jnp.where(inside, b, 0), total, found)
             far = jax.tree.map(jnp.subtract, whole, total)

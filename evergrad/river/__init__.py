@@ -15,4 +15,5 @@ from evergrad.river.detector import AnomalyDetector as AnomalyDetector
 from evergrad.river.forecaster import OnlineRNNForecaster as OnlineRNNForecaster
 from evergrad.river.forks import ForkedError as ForkedError
 from evergrad.river.multi import OnlineRNNMultiTargetRegressor as OnlineRNNMultiTargetRegressor
+from evergrad.river.pool import OnlineRNNPool as OnlineRNNPool
 from evergrad.river.regressor import OnlineRNNRegressor as OnlineRNNRegressor

@@ -52,7 +52,7 @@ class ChangeLearner(StreamLearner):
         self._learn(self._step_of(key, known[:, -1], encode), np.array([y]))
 
     def _predict_one(self, x: Mapping[Hashable, Any]) -> float:
-        return _prediction(*self._predicted_one(x)).item()
+        return prediction(*self._predicted_one(x)).item()
 
     def _levels_one(self, x: Mapping[Hashable, Any]) -> tuple[float, np.ndarray]:
         """The last target known, 0 before the first, and the changes from it at all levels of `bands.LEVELS`."""
@@ -92,7 +92,7 @@ class ChangeLearner(StreamLearner):
         def encode():
             return self._encode_columns(columns, history.past_row(known))[0]
 
-        return _prediction(known[:, -1], self._predict_step(key, known[:, -1], encode))
+        return prediction(known[:, -1], self._predict_step(key, known[:, -1], encode))
 
     def _run(self, columns: dict[Hashable, np.ndarray], y: np.ndarray, delay: int = 0) -> np.ndarray:
         """A whole series, [T, B]: the predictions made before learning from each target."""
@@ -105,7 +105,7 @@ class ChangeLearner(StreamLearner):
         there = ~np.isnan(change)
         out = not_none(self._session).series(raws, np.where(there, change, 0), there, waiting)
         self._known = history.after(known, y)
-        return _prediction(last, out)
+        return prediction(last, out)
 
     def _ask(self, columns: dict[Hashable, np.ndarray], steps: int, lanes: int) -> np.ndarray:
         """The next samples in a row, [T, B], from the targets known now, leaving everything as it is."""
@@ -118,7 +118,7 @@ class ChangeLearner(StreamLearner):
         outs = []
         for raw in raws:
             out, hidden = self._session.ask(raw, hidden)
-            outs.append(_prediction(known[:, -1], out))
+            outs.append(prediction(known[:, -1], out))
         return np.stack(outs)
 
     def _check_columns(self, columns, y):
@@ -155,6 +155,6 @@ def check_numbers(y: Any) -> np.ndarray:
     return y
 
 
-def _prediction(last, out):
+def prediction(last, out):
     """0 before the first target, as river's regressors say."""
     return np.where(np.isnan(last), 0.0, last) + out[..., 0]

@@ -5,9 +5,12 @@ from typing import Any
 import numpy as np
 
 import evergrad as eg
+from evergrad.river.crowd import crowd
+from evergrad.river.keyed import Keyed, fresh
 from evergrad.river.machine import CELLS, OPTIMISERS, Machine, Settings, machine
 from evergrad.river.session import Session
 from evergrad.river.slots import Slots
+from evergrad.river.store import SEEN, Store
 
 
 def need(ok: bool, why: str) -> None:
@@ -20,14 +23,41 @@ def check_session(state: Any) -> None:
     need(isinstance(state, dict) and isinstance(state.get("settings"), Settings), "it has no settings")
     settings, arrays = state["settings"], state["arrays"]
     need(isinstance(arrays, list) and all(isinstance(a, np.ndarray) for a in arrays), "it has no arrays")
-    _check_settings(settings, sum(a.size for a in arrays))
+    least = settings.units * (settings.units + settings.slots)
+    _check_settings(settings, sum(a.size for a in arrays), least)
     found = machine(settings)
-    _check_arrays(found, arrays)
+    _check_arrays(found.buffers.shapes, arrays)
     _check_samples(found, [*state["pending"], *([] if state.get("twin") is None else [state["twin"]])])
     _check_hidden(found, state["hidden"])
+    _check_rates(state)
+
+
+def _check_rates(state: Any) -> None:
     rates = state["rates"]
     need(_is_real(rates, (2,)) and bool((rates > 0).all()), f"its learning rate and clip are {rates!r}")
     need(_is_count(state["seed"]), f"its seed is {state['seed']!r}")
+
+
+def check_keyed(state: Any) -> None:
+    """The state of a pool's `Keyed`, whose arrays must be those of its settings, with one row a key."""
+    need(isinstance(state, dict) and isinstance(state.get("settings"), Settings), "it has no settings")
+    settings, shared, store = state["settings"], state["shared"], state["store"]
+    need(isinstance(shared, list) and all(isinstance(a, np.ndarray) for a in shared), "it has no network")
+    _check_settings(settings, sum(a.size for a in shared), settings.units * settings.slots)
+    need(
+        settings.lanes == 1 and settings.classes == 0 and settings.estimator == eg.RTRL(), "its settings are no pool's"
+    )
+    found = crowd(settings)
+    _check_arrays(found.buffers.shapes, shared)
+    _check_rates(state)
+    keys, wanted = store["keys"], Store(fresh(np.zeros(found.width, settings.dtype), settings.slots)).fresh
+    need(isinstance(keys, list) and len(set(keys)) == len(keys) and None not in keys, "its keys are no keys")
+    need(store["arrays"].keys() == wanted.keys() and store["fresh"].keys() == wanted.keys() - {SEEN}, "it lacks arrays")
+    for name, a in wanted.items():
+        _check_array(store["arrays"][name], (len(keys), *a.shape), a.dtype)
+    for name in store["fresh"]:
+        _check_array(store["fresh"][name], wanted[name].shape, wanted[name].dtype)
+    need(_is_count(store["clock"]) and _is_count(store["forgotten"]), "its samples are not counted")
 
 
 def check_learner(learner: Any) -> None:
@@ -38,18 +68,18 @@ def check_learner(learner: Any) -> None:
     need(sorted(places) == list(range(len(slots.origins))), "its features are not one to a slot")
     need(all(isinstance(origin, float) for origin in slots.origins), "its features have no origins")
     need({*slots.kinds} == {*slots.places, *slots.categories}, "its features have no kinds")
-    need(session is None or isinstance(session, Session), "it has no session")
+    need(session is None or isinstance(session, Session | Keyed), "it has no session")
     if session is not None:
         need(max(len(slots), learner._room[0]) <= session.settings.slots, "it has more features than its network")
         need(learner._classes() == session.settings.classes, "it has other classes than its network")
     need(isinstance(learner.notes, dict), "its notes are none")
     room = learner._room
     need(isinstance(room, tuple) and len(room) == 2 and all(map(_is_count, room)), "it has no room for features")
-    _check_past(learner, learner._lanes)
+    _check_past(learner, None if session is None else session.settings.lanes)
 
 
-def _check_settings(settings: Settings, entries: int) -> None:
-    """Sizes that a file with so many entries can have: what they announce is in it."""
+def _check_settings(settings: Settings, entries: int, least: int) -> None:
+    """Sizes that a file with so many entries can have: what they announce, `least` numbers and more, is in it."""
     units, slots, lanes, classes = sizes = (settings.units, settings.slots, settings.lanes, settings.classes)
     need(all(_is_count(size) for size in sizes) and min(units, slots, lanes) > 0, f"its sizes are {sizes}")
     need(_is_count(settings.layers) and 0 < settings.layers <= entries, f"its layers are {settings.layers}")
@@ -57,17 +87,22 @@ def _check_settings(settings: Settings, entries: int) -> None:
     need(settings.dtype in ("float32", "float64"), f"its numbers are {settings.dtype!r}")
     need(isinstance(settings.estimator, eg.Estimator), "it has no estimator")
     parameters = [value for value in vars(settings.estimator).values() if _is_count(value)]
-    largest = max(units * (units + slots), lanes * slots, units * classes, *parameters, 0)
+    largest = max(least, lanes * slots, units * classes, *parameters, 0)
     need(largest <= entries, f"it announces {largest:,} numbers or more, and there are {entries:,}")
 
 
-def _check_arrays(found: Machine, arrays: list[np.ndarray]) -> None:
-    need(len(arrays) == len(found.buffers.shapes), f"it has {len(arrays)} arrays, not {len(found.buffers.shapes)}")
-    for a, form in zip(arrays, found.buffers.shapes, strict=True):
-        need(
-            a.shape == form.shape and a.dtype.kind == form.dtype.kind,
-            f"an array is {a.dtype}{list(a.shape)}, not {form.dtype}{list(form.shape)}",
-        )
+def _check_arrays(forms: list[Any], arrays: list[np.ndarray]) -> None:
+    need(len(arrays) == len(forms), f"it has {len(arrays)} arrays, not {len(forms)}")
+    for a, form in zip(arrays, forms, strict=True):
+        _check_array(a, form.shape, form.dtype)
+
+
+def _check_array(a: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    need(isinstance(a, np.ndarray), "an array is none")
+    need(
+        a.shape == shape and a.dtype.kind == dtype.kind,
+        f"an array is {a.dtype}{list(a.shape)}, not {dtype}{list(shape)}",
+    )
 
 
 def _check_samples(found: Machine, samples: list[Any]) -> None:

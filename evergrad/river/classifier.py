@@ -9,7 +9,8 @@ from river import base
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.not_none import not_none
 from evergrad.river import arrays, history, whole
-from evergrad.river.base import StreamLearner, check_shapes, power_of_two, row_key, waiting_of
+from evergrad.river.base import StreamLearner, check_shapes, row_key, waiting_of
+from evergrad.river.learner import power_of_two
 from evergrad.river.pending import Sample
 
 Label = bool | int | float | str
@@ -27,29 +28,10 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
 
     Parameters
     ----------
-    units
-        Size of the hidden state.
-    cell
-        "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
-        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky". None is "elstm", or "lstm" if an estimator
-        or several layers are given.
-    estimator
-        Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
-    optimiser
-        "adam", "sgd" or "rmsprop".
     learning_rate
         Of the optimiser. Everything is standardised, so that the default serves most streams. None is 1e-2.
-    clip
-        Largest norm of the recurrent gradient.
-    seed
-        For weights and estimator; None is another one every time.
-    layers
-        Cells on top of each other.
-    lanes
-        Parallel streams that share the network. With one, `learn_many` takes rows for samples in a row; with B, for one
-        sample of each of B streams.
-    restart
-        Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
+    units, cell, estimator, optimiser, clip, seed, layers, lanes, restart
+        As for `OnlineRNNRegressor`.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""What was compiled is kept on disk, so that the next start finds it: JAX's own cache, in a folder that nobody else can write to.
+"""How the programs are compiled: for one thread, and kept on disk, so that the next start finds them.
 
-What JAX reads back from there it executes, so a folder that others can write to, or that belongs to somebody else, is not used.
+They are kept by JAX's own cache, in a folder that nobody else can write to. What JAX reads back from there it executes, so a folder that others can write to, or that belongs to somebody else, is not used.
 Whoever has set JAX's cache (`JAX_COMPILATION_CACHE_DIR`) keeps it as it is; `EVERGRAD_COMPILED=0` does without.
 """
 
@@ -8,7 +8,9 @@ import contextlib
 import functools
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
@@ -17,6 +19,23 @@ from evergrad._native.library import cache, private
 
 WORTH = 0.1  # seconds of compiling; what takes less is not kept
 LARGEST = 2**29  # bytes at a start; beyond it what was used longest ago goes
+# XLA else has what does not depend on each other done by several threads, which for parts of a microsecond costs more than it saves
+ONE_BY_ONE: dict[str, bool | str] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+
+
+def jit(function: Callable, **options: Any) -> Any:
+    """`jax.jit` for a program of many small parts, each of which is done after the other."""
+    return jax.jit(function, compiler_options=_known(), **options)
+
+
+@functools.cache
+def _known() -> dict[str, bool | str]:
+    """Nothing where this XLA does not know the option."""
+    try:
+        jax.jit(lambda: 0, compiler_options=ONE_BY_ONE)()
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return ONE_BY_ONE
 
 
 def folder() -> Path:

@@ -3,15 +3,16 @@
 Each expert's regret is what the mixture has lost beside it; who lost to the mixture has no share, and the others share in
 proportion to their regret over its variation (polynomially weighted averages with a learning rate for each expert):
 
-    r_k = |y − ŷ| − |y − x_k|      R_k ← γ R_k + p r_k      V_k ← γ V_k + p r_k²
+    r_k = |y − ŷ| − |y − x_k|      R_k ← γ R_k + p r_k      V_k ← γ V_k + p^q r_k²
     share_k ∝ max(R_k − b √(1 + V_k), 0) / (1 + V_k)      of persistence: max(R_0 + c, 0) / (1 + V_0)
 
-Errors of targets that come j samples late overlap and say together no more than one in 1 + j of them: p = 1/(1 + j). With γ = p = 1 and
+Errors of targets that come j samples late overlap and say together no more than one in 1 + j of them: p = 1/(1 + j). With
+q < 1 their variation counts for more, so that an expert must be better by more: a wrong share is paid for j samples longer. With γ = p = 1 and
 b = c = 0 the sum of r_k over T samples stays below a constant times √(N (1 + V_k) ln V), for every expert and any data. γ < 1 follows a
 change of who is best. b asks that an expert be better than chance makes it, and c is what persistence is ahead to begin with, so
 that where nothing can be foretold next to nothing is lost beside it. |r_k| is at most |ŷ − x_k|, so a wild target moves no share by itself; an expert's wild
 prediction counts as `FARTHEST` mean changes.
-Reference: Gaillard, Stoltz and van Erven 2014, A second-order bound with excess losses. Deviations: γ, p, b and c, and that
+Reference: Gaillard, Stoltz and van Erven 2014, A second-order bound with excess losses. Deviations: γ, p, q, b and c, and that
 persistence has it all while nobody has a regret.
 """
 
@@ -23,6 +24,7 @@ NAMES = ("persistence", "linear", "network")
 MEMORY = 0.999  # γ
 CHANCE = 0.2  # b
 AHEAD = 1.0  # c, mean changes
+OVERLAP = 0.25  # q
 FARTHEST = 4.0  # mean changes
 
 
@@ -57,4 +59,4 @@ def learn(
     excess = (jnp.abs(y - combine(mixture, told)) - jnp.abs(y - told)) / unit
     excess = jnp.clip(excess, -FARTHEST, FARTHEST)
     pace = 1 / (1 + late)
-    return Mixture(MEMORY * mixture.regret + pace * excess, MEMORY * mixture.energy + pace * excess**2)
+    return Mixture(MEMORY * mixture.regret + pace * excess, MEMORY * mixture.energy + pace**OVERLAP * excess**2)

@@ -27,24 +27,8 @@ class OnlineRNNForecaster(ChangeLearner, Forecaster):
     ----------
     units
         Size of the hidden state.
-    cell
-        "elstm", or another whose units do not see each other ("mingru", "minlstm", "rglru", "lru", "rtu", "indrnn", "columnar"),
-        of which the exact gradient is cheap; or "lstm", "gru", "rnn", "rhn", "leaky". None is "elstm", or "lstm" if an estimator
-        or several layers are given.
-    estimator
-        Of the gradient, such as `eg.RTRL()`; None is `eg.RTRL()`, exact, where it is cheap, else `eg.OK(rank=4, window=16)`.
-    optimiser
-        "adam", "sgd" or "rmsprop".
-    learning_rate
-        Of the optimiser. None is 2e-3 with an exact gradient, else 1e-3.
-    clip
-        Largest norm of the recurrent gradient.
-    seed
-        For weights and estimator; None is another one every time.
-    layers
-        Cells on top of each other.
-    restart
-        Whether to begin anew, with a warning, should the network's numbers become non-finite, instead of raising.
+    cell, estimator, optimiser, learning_rate, clip, seed, layers, restart
+        As for `OnlineRNNRegressor`.
     horizon
         The most steps ahead that are forecast directly, 64 at most. None is the first season, or no direct forecast.
     season

@@ -15,6 +15,7 @@ from jaxtyping import Array
 import evergrad as eg
 from evergrad import _registry as registry
 from evergrad._cells.base import output_of, outputs_of
+from evergrad._cells.stack import layered
 from evergrad._core import driver
 from evergrad._core.linearize import flat_step, unflatten
 from evergrad._core.sources import Data, Sequence
@@ -77,33 +78,41 @@ class Machine:
 
     def __init__(self, settings: Settings):
         self.settings = settings
+        self.past = settings.estimator.past
+        self.full_after = (
+            self.past.full_after
+        )  # every sample asks, and Equinox makes a method anew whenever it is asked for
         self.head: Any = label if settings.classes else number
         self.teach = jax.vmap(self.head.teach, (0, 0, 0, 0, None))
         self.judged = jax.vmap(self.head.judged, (0, 0, 0, 0, 0, None))
         key = jax.random.key(0)
         shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
         self.is_key = [jnp.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
-        self.buffers = Buffers(jax.eval_shape(self._plain, jax.eval_shape(self._start, key)))
-        self.look = jax.jit(self._look)
+        self.buffers = Buffers(jax.eval_shape(self.plain, jax.eval_shape(self._start, key)))
+        self.look = compiled.jit(self._look)
         # nothing is given away: a call that is interrupted leaves the state it began with, and others may read that one
-        self.learn = jax.jit(self._learn, static_argnames="full")
-        self.again = jax.jit(self._again)
-        self.series = jax.jit(self._series)
-        self.late_series = jax.jit(self._late_series)
-        self.mark = jax.jit(self._mark)
+        self.learn = compiled.jit(self._learn, static_argnames="full")
+        self.again = compiled.jit(self._again)
+        self.series = compiled.jit(self._series)
+        self.late_series = compiled.jit(self._late_series)
+        self.mark = compiled.jit(self._mark)
 
     def start(self, key: Array) -> list[Array]:
         # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
         return self.unpack(self.pack(self.leaves(self._start(key))))
 
     def inside(self, leaves: list[Array]) -> Inside:
-        plain = zip(self.buffers.split(leaves), self.is_key, strict=True)
-        return jax.tree.unflatten(self.treedef, [jax.random.wrap_key_data(a) if key else a for a, key in plain])
+        return self.assembled(self.buffers.split(leaves))
 
     def leaves(self, inside: Inside) -> list[Array]:
-        return self.buffers.join(self._plain(inside))
+        return self.buffers.join(self.plain(inside))
 
-    def _plain(self, inside):
+    def assembled(self, plain: list[Array]) -> Inside:
+        """Of plain arrays, for any number of lanes."""
+        arrays = zip(plain, self.is_key, strict=True)
+        return jax.tree.unflatten(self.treedef, [jax.random.wrap_key_data(a) if key else a for a, key in arrays])
+
+    def plain(self, inside: Inside) -> list[Array]:
         leaves = zip(jax.tree.leaves(inside), self.is_key, strict=True)
         return [jax.random.key_data(a) if key else a for a, key in leaves]
 
@@ -117,11 +126,7 @@ class Machine:
 
     def _cell(self, key):
         s = self.settings
-        if s.layers == 1:
-            return CELLS[s.cell](s.slots, s.units, key=key)
-        sizes = [s.slots] + [CELLS[s.cell].seen_of_unit * s.units] * (s.layers - 1)
-        keys = jax.random.split(key, s.layers)
-        return eg.Stack(*(CELLS[s.cell](size, s.units, key=k) for size, k in zip(sizes, keys, strict=True)))
+        return layered(CELLS[s.cell], s.layers, s.slots, s.units, key=key)
 
     def _start(self, key):
         s = self.settings
@@ -137,28 +142,45 @@ class Machine:
         )
 
     def _look(self, leaves, hidden, raw):
+        return self.looked(self.inside(leaves), hidden, raw)
+
+    def looked(self, inside: Inside, hidden: Array | None, raw: Array) -> tuple[Array, Array, Any, Array]:
         """Of samples raw [B, d]: z, the hidden state after them, what every expert says, and the prediction."""
-        inside = self.inside(leaves)
         z = scaler.standardise(inside.scaler, raw)
         hidden, out = _step(inside.state.model, inside.state.hidden if hidden is None else hidden, z)
         told = jax.vmap(self.head.tell)(jax.vmap(self.head.say)(inside.head.part, z), out)
         return z, hidden, told, jax.vmap(self.head.conclude)(inside.head.judge, told)
 
     def _learn(self, leaves, rates, z, raw, told, target, weight, waiting, *, full):
+        seen = z, raw, told, target, weight, waiting
+        return self.leaves(self.learned(self.inside(leaves), rates, *seen, full=full))
+
+    def learned(
+        self,
+        inside: Inside,
+        rates: Array,
+        z: Array,
+        raw: Array,
+        told: Any,
+        target: Array,
+        weight: Array,
+        waiting: Array,
+        *,
+        full: bool,
+    ) -> Inside:
         """The state after learning from samples that were looked at as z. A target is a change, or a class.
 
         `full` says whether the window is: known to the caller, it need not be a condition, past which all is copied.
         """
-        inside = self.inside(leaves)
         wanted, part, unit = self.teach(inside.head.part, z, target, weight, waiting)
         judge = self.judged(inside.head.judge, told, target, weight, unit, waiting)
-        if self.settings.estimator.past.stride == 1:
+        if self.past.stride == 1:
             data = Data(z, wanted, jnp.zeros(weight.shape, bool), weight)
             update = self._learner(inside.state.model, rates)._recipe.update
             state = driver.take_one(self.settings.estimator, inside.state, data, update, full=full)
         else:
             state, _ = self._drive(inside.state, rates, 1, z[None], wanted[None], weight[None])
-        return self.leaves(Inside(scaler.update(inside.scaler, raw), type(cast(Any, inside.head))(part, judge), state))
+        return Inside(scaler.update(inside.scaler, raw), type(cast(Any, inside.head))(part, judge), state)
 
     def _again(self, leaves, z, target, weight):
         """The state after the linear part has learned once more from samples that were learned from: time stands still."""
@@ -267,7 +289,7 @@ class Machine:
         old, new = self.settings, larger.settings
         place = old.slots if new.slots > old.slots else old.classes
         fresh = larger.pack(larger.start(jax.random.key(seed)))
-        return [_embed(a, b, place) for a, b in zip(arrays, fresh, strict=True)]
+        return [embed(a, b, place) for a, b in zip(arrays, fresh, strict=True)]
 
 
 def _step(model, hidden, z):
@@ -295,7 +317,7 @@ def clip_cell(clip: Array) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: Clipped(jnp.zeros(())), cast(Any, update))
 
 
-def _embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
+def embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
     """`small` within `large`, with what is new at `place` of every axis that grew.
 
     Slots come first wherever they are: z, (z, 1) and ĥ = (z, h, 1).

@@ -74,7 +74,7 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         The bounds are quantiles of what predictions missed by, followed online: they hold what they promise over time,
         whatever the stream does, and are as wide as it is uncertain of late. Before the first two targets they are equal.
         """
-        _check_level(coverage, "coverage")
+        check_level(coverage, "coverage")
         low, high = self._quantiles(x, ((1 - coverage) / 2, (1 + coverage) / 2))
         return low, high
 
@@ -82,7 +82,7 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
     def predict_quantiles_one(self, x: dict[Hashable, Any], levels: Sequence[float]) -> dict[float, float]:
         """Below which number the target will be with each probability. Counts as `predict_one` does."""
         for level in levels:
-            _check_level(level, "level")
+            check_level(level, "level")
         return dict(zip(levels, self._quantiles(x, levels), strict=True))
 
     def _quantiles(self, x, levels):
@@ -132,6 +132,6 @@ class OnlineRNNRegressor(ChangeLearner, base.Regressor):
         return self._ask(columns, *shape).reshape(shape if np.ndim(X) == 3 else shape[:1])
 
 
-def _check_level(level: float, what: str) -> None:
+def check_level(level: float, what: str) -> None:
     is_share = isinstance(level, numbers.Real) and bool(0 < level < 1)
     refuse_unless(is_share, f"{what}={level} is no probability between 0 and 1, such as 0.9.")

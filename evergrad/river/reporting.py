@@ -4,9 +4,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from evergrad.river.keyed import Keyed
 from evergrad.river.machine import Inside
 from evergrad.river.session import Session
 from evergrad.river.slots import Slots
+
+JUDGED = 10  # samples of a key, from which on its error says something
 
 
 def report(session: Session, slots: Slots) -> dict[str, Any]:
@@ -17,8 +20,37 @@ def report(session: Session, slots: Slots) -> dict[str, Any]:
         "waiting": len(session.pending),
         **about(inside),
         "clipped": float(inside.state.optimiser[0].share),
-        "scales": _scales(inside, slots),
+        "scales": _scales(inside, slots, slots.origins),
     }
+
+
+def report_pool(session: Keyed | None) -> dict[str, Any]:
+    """Of all keys; their errors have units of their own, so that only what is relative can be put together."""
+    if session is None:
+        return {"samples": 0, "keys": 0, "forgotten": 0}
+    store = session.store
+    inside = session.crowd.inside(session.shared, store.read(np.arange(len(store.names)))["state"])
+    judge = cast(Any, inside.head).judge
+    errors = np.asarray(judge.errors)[np.asarray(judge.count) >= JUDGED]
+    relative = errors[errors[:, 0] > 0, -1] / errors[errors[:, 0] > 0, 0]
+    low, middle, high = np.quantile(relative, [0.25, 0.5, 0.75]).tolist() if len(relative) else [None] * 3
+    return {
+        "samples": store.clock,
+        "keys": len(store.names),
+        "forgotten": store.forgotten,
+        "bytes a key": session.bytes_a_key,
+        "error against persistence": middle,
+        "error against persistence, lower quartile of the keys": low,
+        "error against persistence, upper quartile of the keys": high,
+        "clipped": float(inside.state.optimiser[0].share),
+    }
+
+
+def report_key(session: Keyed, slots: Slots, row: int) -> dict[str, Any]:
+    found = session.store.read(np.array([row]))
+    inside = session.crowd.inside(session.shared, found["state"])
+    numbers = _numbers(inside)
+    return {**numbers, "scales": _scales(inside, slots, found["origins"][0])}
 
 
 def _numbers(inside: Inside) -> dict[str, Any]:
@@ -48,11 +80,11 @@ def _labels(inside: Inside) -> dict[str, Any]:
     return found
 
 
-def _scales(inside: Inside, slots: Slots) -> dict[Any, dict[str, Any]]:
+def _scales(inside: Inside, slots: Slots, origins: Any) -> dict[Any, dict[str, Any]]:
     """Mean and spread of every numeric feature, in its own unit; those made here (the last target) are pairs."""
     mean, spread = np.asarray(inside.scaler.mean), np.asarray(inside.scaler.spread)
     return {
-        name: {"mean": _plain(slots.origins[place] + mean[:, place]), "spread": _plain(spread[:, place])}
+        name: {"mean": _plain(origins[place] + mean[:, place]), "spread": _plain(spread[:, place])}
         for name, place in slots.places.items()
     }
 

@@ -19,7 +19,9 @@ from evergrad._registry import ESTIMATORS, name_of
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
-VERSION = 3  # 1 had no experts, no intervals and no rings of newest values; 2 had other experts
+VERSION = (
+    4  # 1 had no experts, no intervals and no rings of newest values; 2 had other experts; 3 kept traces in one array
+)
 _CHECKSUM = "sha256"
 _KEYS = {"format", "version", "content", _CHECKSUM}
 
@@ -58,7 +60,8 @@ def load_any(path: str | Path) -> Any:
     _check_metadata(river.OnlineRNNRegressor, path, metadata)
     with _or_damaged(path):
         kind = json.loads(metadata["content"])["class"]
-    known = [getattr(river, name) for name in ("OnlineRNNRegressor", "OnlineRNNClassifier", "OnlineRNNForecaster")]
+    names = ("OnlineRNNRegressor", "OnlineRNNClassifier", "OnlineRNNForecaster", "OnlineRNNPool")
+    known = [getattr(river, name) for name in names]
     found = [each for each in known if each.__name__ == kind]
     refuse_unless(bool(found), f"{path} holds an {_named(kind)}, which cannot be served or loaded by its name.")
     return load(found[0], path)
@@ -146,7 +149,9 @@ def _plain(value: Any, tensors: dict[str, np.ndarray]) -> Any:
     for kind, (of, parts, _) in _objects().items():
         if isinstance(value, of):
             return {kind: _plain(parts(value), tensors)}
-    raise InputError(f"a {type(value).__name__} ({value!r}) cannot be saved: name features with strings or numbers.")
+    raise InputError(
+        f"a {type(value).__name__} ({value!r}) cannot be saved: name features with strings or numbers, and keys too."
+    )
 
 
 _CONTAINERS = {
@@ -173,10 +178,12 @@ def _object(value: Any, tensors: dict[str, np.ndarray]) -> Any:
 
 def _objects() -> dict[str, tuple]:
     """What else a learner is made of: the type, what it is made of, and how it is made from that."""
+    from evergrad.river.keyed import Keyed
     from evergrad.river.session import Session
     from evergrad.river.slots import Slots
 
     return {
+        "keyed": (Keyed, Keyed.__getstate__, _revive_keyed),
         "session": (Session, Session.__getstate__, _revive_session),
         "slots": (Slots, vars, _revive_slots),
         "settings": (Settings, vars, lambda fields: Settings(**fields)),
@@ -205,6 +212,16 @@ def _revive_session(state):
 
     check_session(state)
     new = Session.__new__(Session)
+    new.__setstate__(state)
+    return new
+
+
+def _revive_keyed(state):
+    from evergrad.river.checking import check_keyed
+    from evergrad.river.keyed import Keyed
+
+    check_keyed(state)
+    new = Keyed.__new__(Keyed)
     new.__setstate__(state)
     return new
 

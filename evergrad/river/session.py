@@ -107,7 +107,7 @@ class Session:
         late = np.zeros((), s.dtype)
         if s.classes:
             self.machine.mark(self.leaves, np.ones(s.slots, s.dtype))
-        folds = any(map(s.estimator.past.full_after, range(2 * s.estimator.past.period)))
+        folds = any(map(self.machine.full_after, range(2 * self.machine.past.period)))
         for full in (False, True) if folds else (False,):
             seen = z, raw, told, self._numbers(nothing), nothing, late
             self.machine.learn(self.leaves, self.rates, *seen, full=full)[0].block_until_ready()
@@ -193,7 +193,7 @@ class Session:
         self._step(sample, nothing, nothing)
 
     def _step(self, sample, target, weight):
-        full = self.settings.estimator.past.full_after(self.taken)
+        full = self.machine.full_after(self.taken)
         target, weight = self._numbers(target), weight.astype(self.settings.dtype)
         late = np.array(len(self.pending), self.settings.dtype)
         seen = sample.z, sample.raw, sample.told

@@ -83,8 +83,8 @@ class Slots:
             elif (origin := self.origins[self.places[name]]) != origin:
                 self.origins[self.places[name]] = value
 
-    def write(self, found: Mapping[Hashable, float | str], row: np.ndarray) -> None:
-        """The values into a row of NaN, float64."""
+    def write(self, found: Mapping[Hashable, float | str], row: np.ndarray, *, absolute: bool = False) -> None:
+        """The values into a row of NaN, float64; numbers from their origins, unless they are to be `absolute`."""
         for name, value in found.items():
             if isinstance(value, str):
                 places = list(self.categories[name].values())
@@ -92,7 +92,7 @@ class Slots:
                 row[self._places_of(name, value)] = 1.0
             else:
                 place = self.places[name]
-                row[place] = value - self.origins[place]
+                row[place] = value if absolute else value - self.origins[place]
 
     def check_columns(self, columns: Mapping[Hashable, np.ndarray]) -> dict[Hashable, np.ndarray]:
         """Columns [T, B] of floats, or of strings and None. Refuses what cannot be used; changes nothing."""
@@ -114,8 +114,10 @@ class Slots:
                 if present.size:
                     self._add({name: float(present[0])})
 
-    def write_columns(self, columns: Mapping[Hashable, np.ndarray], rows: np.ndarray) -> None:
-        """The values into rows [T, B, d] of NaN, float64."""
+    def write_columns(
+        self, columns: Mapping[Hashable, np.ndarray], rows: np.ndarray, *, absolute: bool = False
+    ) -> None:
+        """The values into rows [T, B, d] of NaN, float64, as `write` does."""
         for name, column in columns.items():
             if column.dtype == object:
                 present = column != None  # noqa: E711 (entry by entry)
@@ -126,7 +128,7 @@ class Slots:
                         rows[column == value, place] = 1.0
             elif name in self.places:
                 place = self.places[name]
-                rows[..., place] = column - self.origins[place]
+                rows[..., place] = column if absolute else column - self.origins[place]
 
     def _check_column(self, name, column):
         if column.dtype.kind == "M":

@@ -53,10 +53,15 @@ def reads(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        forks.check()
-        return method(like(self), *args, **kwargs)
+        return method(view(self), *args, **kwargs)
 
     return call
+
+
+def view(learner: Any) -> Any:
+    """What a learner is now, to read."""
+    forks.check()
+    return like(learner)
 
 
 def _afresh(learner, error):

@@ -28,10 +28,11 @@ class Limits(NamedTuple):
 
 
 class Question(BaseModel):
-    """Features by name; null is a missing value."""
+    """Features by name; null is a missing value. Whose they are, for a pool."""
 
     model_config = ConfigDict(extra="forbid")
     x: dict[str, Feature]
+    key: str | int | None = None
 
 
 class Sample(Question):
@@ -98,7 +99,7 @@ async def _answered(engine: Engine, action: str, asked: Any, limits: Limits) -> 
     found = asked.samples if many else [asked]
     if len(found) > limits.samples:
         raise HTTPException(413, f"{len(found):,} samples in one request; at most {limits.samples:,} are taken.")
-    samples = [(each.x, getattr(each, "y", None)) for each in found]
+    samples = [(each.x, getattr(each, "y", None), each.key) for each in found]
     loop = asyncio.get_running_loop()
     future: asyncio.Future = loop.create_future()
 
@@ -140,7 +141,7 @@ def _named(predictions: list[Any]) -> list[Any]:
 
 
 def _asks_for(token):
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:  # else FastAPI would hand it to a thread
         if token is None:
             return
         said = request.headers.get("authorization", "")

@@ -20,7 +20,7 @@ class Job(NamedTuple):
     """Samples for one action; `answer(predictions, error)` is called once, from the engine's thread."""
 
     action: str
-    samples: Sequence[tuple[dict[str, Any], Any]]
+    samples: Sequence[tuple[dict[str, Any], Any, Any]]  # x, y and key
     answer: Callable[[list[Any] | None, Exception | None], None]
     asked: float
 
@@ -42,7 +42,7 @@ class Engine:
         self._thread = threading.Thread(target=self._work, name="evergrad-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, action: str, samples: Sequence[tuple[dict[str, Any], Any]], answer: Callable) -> None:
+    def submit(self, action: str, samples: Sequence[tuple[dict[str, Any], Any, Any]], answer: Callable) -> None:
         """Raises Busy if too much is waiting already."""
         self.check()
         try:
@@ -99,14 +99,14 @@ class Engine:
         number, events, answers = self.keeper.number, [], []
         for job in jobs:
             predictions, error = [], None
-            for x, y in job.samples:
+            for x, y, key in job.samples:
                 try:
-                    predictions.append(ACTIONS[job.action].apply(self.model, x, y))
+                    predictions.append(ACTIONS[job.action].apply(self.model, x, y, key))
                 except Exception as problem:  # of this sample: the model is as it was
                     error = problem
                     self.refused += 1
                     break
-                events.append(Event(number + len(events) + 1, job.action, x, y))
+                events.append(Event(number + len(events) + 1, job.action, x, y, key))
             answers.append((job, predictions, error))
         try:
             self.keeper.keep(events)

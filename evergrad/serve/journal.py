@@ -18,6 +18,7 @@ class Event(NamedTuple):
     action: str
     x: dict[str, Any]
     y: Any = None
+    key: Any = None
 
 
 class Journal:

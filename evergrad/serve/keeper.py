@@ -91,7 +91,7 @@ class Keeper:
                     event.number == number + 1,
                     f"{self.folder} lacks what happened between {number} and {event.number}: put its journals back.",
                 )
-                ACTIONS[event.action].apply(model, event.x, event.y)
+                ACTIONS[event.action].apply(model, event.x, event.y, event.key)
                 number = event.number
         return number
 

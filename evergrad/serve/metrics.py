@@ -44,9 +44,14 @@ def _lines(name, kind, value):
 def _plain(value: Any) -> Any:
     """As JSON; what is no finite number is null."""
     if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {_name(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if hasattr(value, "tolist"):
         return _plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _name(name: Any) -> str:
+    """Features made by the model, which are pairs, read "evergrad: last target"."""
+    return ": ".join(map(str, name)) if isinstance(name, tuple) else str(name)

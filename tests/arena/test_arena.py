@@ -139,11 +139,17 @@ def test_what_was_not_shown_is_not_said():
     (alone,) = results.bites(results.lines(results.rows(quicker)))
     assert "no rolling TBPTT of as much time a step was tried" in alone.sentence
     (lost,) = results.bites(results.lines(results.rows(trial(errors=(1.0, None)))))
-    assert "learns at none of the lags 100" in lost.sentence
+    assert "learns at none of the lags 100 (0 of 2 seeds)" in lost.sentence
+    (few,) = results.bites(results.lines(results.rows(trial(errors=CHANCE))))
+    assert "learns at none of the lags 100 (1 of 3 seeds)" in few.sentence
+    late = trial(errors=CHANCE) + trial(lag=200, errors=LEARNED)
+    (jumped,) = results.bites(results.lines(results.rows(late)))
+    assert "learns at 200 but not at all shorter lags; no rolling" in jumped.sentence
 
 
 def test_the_front_has_nobody_who_is_slower_and_learns_less():
-    found = [line.estimator for line in results.front(contest())]
+    slower = [each for lag in (100, 200) for each in trial("KF(copies=8)", lag, LEARNED, 1.5)]
+    found = [line.estimator for line in results.front([*contest(), *results.lines(results.rows(slower))])]
     assert found == ["OK(rank=8, window=16)", "TBPTT(horizon=128)"]
 
 

@@ -200,7 +200,7 @@ def bench(*arguments):
 def measurements(monkeypatch):
     """What the command would measure, for a test to fill in."""
     rows, fits = [Row("1", "copy: OK", 1.5, 1.6)], [growth.Fit("UORO", "time", "n", 2.0, 2.1, {128: 1e-3, 256: 4e-3})]
-    monkeypatch.setattr(goals, "goals", lambda effort, say: [say("OK at copy"), *rows][1:])
+    monkeypatch.setattr(goals, "goals", lambda effort, say, only: [say("OK at copy"), *rows][1:])
     monkeypatch.setattr(growth, "growth", lambda quick, say: fits)
     return rows, fits
 
@@ -216,6 +216,18 @@ def test_the_command_shows_goal_measured_and_verdict_and_writes_them(measurement
     assert document["about"]["quick"] is True
     assert [(row["measured"], row["bound"], row["passed"]) for row in document["goals"]] == [(1.5, 1.6, True)]
     assert [(fit["fitted"], fit["passed"]) for fit in document["growth"]] == [(2.1, True)]
+
+
+def test_a_part_alone_is_measured_and_an_unknown_one_refused(monkeypatch):
+    monkeypatch.setattr(goals, "_short_steps", lambda *_: iter([Row("8", "short", 1.0, 2.0)]))
+    monkeypatch.setattr(growth, "growth", lambda *_: pytest.fail("growth"))
+    for name in ("_ok", "_cheap", "_rolling", "_compile", "_uoro", "_networks", "_unit_local"):
+        monkeypatch.setattr(goals, name, lambda *_: (pytest.fail("measured") for _ in range(1)))
+    assert [row.what for row in goals.goals(goals.QUICK, print, ("short",))] == ["short"]
+    assert bench("--only", "short").exit_code == 0
+    refused = bench("--only", "long")
+    assert refused.exit_code == 2
+    assert "--only long: no such part" in refused.output
 
 
 def test_a_missed_goal_is_shown_written_and_the_exit_code_is_1(measurements, tmp_path):

@@ -80,7 +80,7 @@ def test_the_command_writes_table_csv_and_picture(tmp_path):
     errors = {row["model"]: float(row["error"]) for row in rows}
     assert errors["persistence"] == pytest.approx(26.0, abs=0.01)
     assert errors["evergrad"] < errors["persistence"]
-    assert errors["evergrad, whole series"] == pytest.approx(errors["evergrad"], rel=1e-3)
+    assert errors["evergrad, one by one"] == pytest.approx(errors["evergrad"], rel=1e-3)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["settings"]["processor"]
     assert np.isfinite([row["median_ms"] for row in summary["rows"]]).all()
@@ -89,7 +89,7 @@ def test_the_command_writes_table_csv_and_picture(tmp_path):
 
 def test_what_there_is_is_written_when_deep_river_fails(tmp_path, monkeypatch):
     row = bench.Result("AirlinePassengers", "persistence", 0, 3, 1.0, 0.1, 0.2, 0.3)
-    monkeypatch.setattr(bench, "compare", lambda stream, seeds: [row])
+    monkeypatch.setattr(bench, "compare", lambda stream, seeds, wanted: [row])
     called = ["bench", "--only", "AirlinePassengers", "--out", str(tmp_path), "--deep-river", "/bin/false"]
     for _ in range(2):  # the second time into the same folder
         result = CliRunner().invoke(app, called)
@@ -98,6 +98,21 @@ def test_what_there_is_is_written_when_deep_river_fails(tmp_path, monkeypatch):
         assert isinstance(result.exception, SystemExit)
     assert json.loads((tmp_path / "summary.json").read_text())["rows"][0]["model"] == "persistence"
     assert (tmp_path / "results.csv").exists()
+
+
+def test_what_is_there_is_not_run_again_and_rows_are_the_same_for_all(tmp_path, monkeypatch):
+    ran, run = [], bench.run
+    monkeypatch.setattr(bench, "run", lambda *given: ran.append(given[1]) or run(*given))
+    called = ["bench", "--only", "AirlinePassengers", "--rows", "100", "--out", str(tmp_path), "--deep-river", "none"]
+    for models, expected in ((["persistence"], []), (["persistence", "river linear"], ["persistence"])):
+        assert ran == expected
+        chosen = [word for model in models for word in ("--model", model)]
+        assert CliRunner().invoke(app, [*called, *chosen, "--resume"]).exit_code == 0
+    assert ran == ["persistence", "river linear"]
+    found = bench.read_csv(tmp_path / "results.csv")
+    assert [(each.model, each.samples) for each in found] == [("persistence", 100), ("river linear", 100)]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [row["samples"] for row in summary["rows"]] == [100, 100]
 
 
 @pytest.mark.parametrize("options", [["--only", "nothing"], ["--only", "Elec2"], ["--data", "no/such/folder"]])

@@ -1,5 +1,6 @@
 """Every command; every example in a help text, as it stands. Real processes are in the files beside this one."""
 
+import io
 import json
 import re
 import shlex
@@ -8,7 +9,10 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
+from evergrad._training.comparison import table
+from evergrad._training.folder import open_run
 from tests.training_helpers import (
     COPY_OK,
     TEXT_KTP,
@@ -142,15 +146,24 @@ def test_info_and_compare_show_the_runs(text_run, tmp_path):
     run, _ = text_run
     assert "not running" in succeed("info", run)
     picture = tmp_path / "picture.png"
-    table = succeed("compare", run, run, "--plot", picture)
-    assert table.count("KTP(rank=2, window=0)") == 2
-    assert f"{reports(run)[-1]['valid_bpc']:.4f}" in table
+    shown = succeed("compare", run, run, "--plot", picture)
+    assert shown.count("KTP(rank=2, window=0)") == 2
+    assert f"{reports(run)[-1]['valid_bpc']:.4f}" in shown
     succeed("compare", run, "--plot", picture)
     picture.write_text("a photograph")
     done = evergrad("compare", run, "--plot", picture)
     assert done.returncode == 2
     assert "no PNG file made by evergrad" in done.stderr
     assert picture.read_text() == "a photograph"
+
+
+def test_a_comparison_at_80_columns_loses_no_word(text_run):
+    console = Console(width=80, file=io.StringIO())
+    console.print(table([("runs/a-name-of-usual-length", open_run(text_run[0]))]))
+    said = console.file.getvalue()
+    assert "…" not in said
+    assert "KTP(rank=2," in said
+    assert max(map(len, said.splitlines())) <= 80
 
 
 @pytest.mark.slow

@@ -54,6 +54,13 @@ def test_help_of_one_task_does_not_speak_of_another():
     assert "txt" not in about["series"]
 
 
+def test_help_breaks_its_lines_where_the_terminal_ends():
+    """A paragraph of the source is a line, however long: 200 columns, where the source has 120."""
+    said = [line.strip() for line in succeed("evaluate", "--help").splitlines()]
+    (line,) = [line for line in said if line.startswith("copy: bits per symbol")]
+    assert "text: bits" in line
+
+
 def test_evaluate_of_copy_has_strings_of_the_length_reached_only(finished, monkeypatch):  # noqa: F811
     made, frozen = [], evaluation._frozen
     monkeypatch.setattr(
@@ -73,6 +80,12 @@ def test_info_tells_reached_from_set(finished):  # noqa: F811
     assert "running_bits" in reached
     assert "threshold" not in reached
     assert "threshold" in settings
+
+
+def test_to_open_a_run_is_no_reason_for_a_warning(finished, caplog):  # noqa: F811
+    with caplog.at_level("WARNING", logger="absl"):
+        eg.open_run(finished)
+    assert caplog.text == ""
 
 
 def test_open_run_goes_on_as_the_run_would(finished, tmp_path):  # noqa: F811

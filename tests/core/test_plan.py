@@ -104,7 +104,8 @@ def test_a_cell_too_small_for_the_usual_ranks_is_given_smaller_ones():
     }
 
 
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("evergrad._core.planner.measured_rates", lambda: RATES)
     given = ("plan", "--cell", "rnn", "--units", 4, "--inputs", 1, "--batch", 1)
     shown = succeed(*given, "--memory", "1GB", "--json", tmp_path / "plan.json")
     document = json.loads((tmp_path / "plan.json").read_text())
@@ -130,3 +131,22 @@ def test_the_command_makes_no_network(monkeypatch):
     done = CliRunner().invoke(app, ["plan", "--units", "8"])
     assert done.exit_code == 0, done.output
     assert [isinstance(cell.weight, jax.core.Tracer) for cell in cells] == [True]
+
+
+def test_the_command_for_a_stack(tmp_path, monkeypatch):
+    """Two layers cost what Python says they do, and more than one; a layer's weights move none below it."""
+    monkeypatch.setattr("evergrad._core.planner.measured_rates", lambda: RATES)
+    given = ("plan", "--cell", "lstm", "--units", 4, "--inputs", 2, "--batch", 3)
+
+    def bytes_of(*options):
+        succeed(*given, *options, "--json", tmp_path / "plan.json")
+        options = json.loads((tmp_path / "plan.json").read_text())["options"]
+        return {row["estimator"]: row["bytes"] for row in options}
+
+    one, two = bytes_of(), bytes_of("--layers", 2)
+    k1, k2 = jax.random.split(jax.random.key(0))
+    stack = eg.Stack(eg.LSTM(2, 4, key=k1), eg.LSTM(4, 4, key=k2))
+    (exact,) = (o for o in eg.plan(stack, batch=3, outputs=2, rates=RATES).options if isinstance(o.estimator, eg.RTRL))
+    assert two[repr(exact.estimator)] == exact.bytes > 2 * one["RTRL(window=4)"]
+    done = CliRunner().invoke(app, [*map(str, given), "--layers", "1000"])
+    assert (done.exit_code, "--layers 1000: more than 64" in done.stderr) == (2, True), done.output

@@ -8,6 +8,8 @@ import optax
 import pytest
 
 import evergrad as eg
+from tests.helpers import cast
+from tests.training_helpers import command_line_config
 
 KEY = jax.random.key(0)
 XS, YS = (jax.random.normal(KEY, (6, 2, size)) for size in (3, 2))
@@ -149,6 +151,19 @@ def test_grad_through_a_learner_says_what_to_use_instead():
         with pytest.raises(eg.InputError, match=r"model.losses\(xs, ys\).mean\(\).*eg.gradients"):
             grad(learner.model)
     assert np.isfinite(jax.jvp(loss, (learner.model,), (learner.model,))[1])  # forward mode keeps no past
+
+
+def test_grad_through_what_has_double_precision_inside_says_so_too():
+    """OK in float32: the derivative would stop at its float64 before it comes to what is learned."""
+    with command_line_config():
+        learner = eg.Learner(cast(model_of(), jnp.float32), eg.OK(rank=2, window=2), optax.sgd(0.1))
+        state = learner.init(batch=2, key=KEY, donate=False)
+
+        def loss(model):
+            return learner.step(eqx.tree_at(lambda s: s.model, state, model), XS[0], YS[0])[1].losses.mean()
+
+        with pytest.raises(eg.InputError, match=r"eg.gradients"):
+            eqx.filter_grad(loss)(state.model)
 
 
 def test_what_a_learner_is():

@@ -118,6 +118,13 @@ def test_an_array_put_in_the_place_of_another_is_noticed(saved, tmp_path):
             eg.load(tmp_path / "changed", saved[1])
 
 
+def test_a_file_of_another_kind_is_refused_without_advice_to_unpickle_it(saved, tmp_path):
+    (tmp_path / "other").write_text("print('hello')\n")
+    with pytest.raises(eg.InputError, match=r"it is no .npz file, or not a whole one\): save it again") as refused:
+        eg.load(tmp_path / "other", saved[1])
+    assert "pickle" not in str(refused.value)
+
+
 @pytest.mark.parametrize("length", [0, 10, 1000, -100])
 def test_a_file_cut_short_is_refused(saved, tmp_path, length):
     (tmp_path / "short").write_bytes(saved[0].read_bytes()[:length])

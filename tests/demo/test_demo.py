@@ -3,6 +3,7 @@
 import io
 import json
 
+import jax
 import pytest
 from rich.console import Console
 
@@ -32,11 +33,13 @@ def result(entrant, milliseconds, *curves):
 LEARNED, CHANCE = curve(0.5, 0.2, 0.0, 0.0), curve(0.5, 0.4, 0.5, 0.6)
 
 
-def results(ok, same, below, above, chunked):
-    times = (1.6, 0.8, 1.5, 3.2, 0.1)
+def results(ok, same, below, above, chunked, exact=()):
+    times = (1.6, 0.8, 1.5, 3.2, 0.1, 0.2)
     return [
         result(entrant, ms, *curves)
-        for entrant, ms, curves in zip(CONTEST.entrants, times, (ok, same, below, above, chunked), strict=True)
+        for entrant, ms, curves in zip(
+            CONTEST.entrants, times, (ok, same, below, above, chunked, exact or ok), strict=True
+        )
     ]
 
 
@@ -48,10 +51,12 @@ def test_who_races_is_what_is_promised():
         "TBPTT(horizon=64, stride=1)",
         "TBPTT(horizon=128, stride=1)",
         "TBPTT(horizon=128, stride=128)",
+        "RTRL on MinGRU",
     ]
     for gap in (40, 41, 300):
-        _, same, below, above, _ = (e.estimator for e in cue_contest(gap, None, None, 1).entrants)
+        _, same, below, above, _, exact = (e.estimator for e in cue_contest(gap, None, None, 1).entrants)
         assert same.horizon <= below.horizon < gap < above.horizon
+        assert exact.exact_for(CONTEST.model(CONTEST.entrants[-1], jax.random.key(0)).cell)
     rolling = [e.estimator for e in copy_contest(None, 1).entrants if e.estimator.past.stride == 1]
     assert {type(each) for each in rolling} == {eg.OK, eg.TBPTT}
 
@@ -74,14 +79,15 @@ def test_every_comparison_names_updates_reach_time_and_seeds():
         assert "an update" in sentence
         assert "steps" in sentence
         assert "ms a step" in sentence
-    assert "TBPTT answers in 0 of 2 seeds, with a horizon just below the gap in 0 of 2, OK in 2 of 2" in said[5]
-    assert "A horizon beyond the gap answers in 1 of 2 seeds, at 2.0 times the time of OK's step" in said[6]
-    assert "updates 7 times in all" in said[7]
+    assert "TBPTT answers in 0 of 2 seeds, with a horizon just below the gap in 0 of 2, OK in 2 of 2" in said[6]
+    assert "A horizon beyond the gap answers in 1 of 2 seeds, at 2.0 times the time of OK's step" in said[7]
+    assert "updates 7 times in all" in said[8]
+    assert "the exact gradient costs 0.1 times the time of OK's step, and answers in 2 of 2 seeds" in said[9]
 
 
 def test_a_failure_is_said_as_plainly():
     said = list(CONTEST.sentences(results([CHANCE] * 2, [CHANCE] * 2, [CHANCE] * 2, [LEARNED] * 2, [CHANCE] * 2)))
-    assert "This time nothing was shown: OK answers in 0 of 2 seeds" in said[5]
+    assert "This time nothing was shown: OK answers in 0 of 2 seeds" in said[6]
     assert not any("cannot assign credit" in sentence for sentence in said)
 
 
@@ -90,14 +96,15 @@ def test_a_demo_leaves_a_picture_and_its_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(cue_demo, "UNITS", 3)
     monkeypatch.setattr(CueContest, "chunk", 20)
     small = [eg.OK(rank=2, window=2), *(eg.TBPTT(horizon=h, stride=s) for h, s in ((3, 1), (4, 1), (12, 1), (12, 12)))]
-    monkeypatch.setattr(CueContest, "entrants", property(lambda self: [Entrant(each) for each in small]))
+    entrants = [*map(Entrant, small), Entrant(eg.RTRL(), "MinGRU")]
+    monkeypatch.setattr(CueContest, "entrants", property(lambda self: entrants))
     shown = io.StringIO()
     contest = CueContest(seeds=2, steps=40, gap=6, gap_to=8)
     run_demo(contest, tmp_path, Console(file=shown, width=80))
     assert (tmp_path / "cue.png").read_bytes().startswith(b"\x89PNG")
     document = json.loads((tmp_path / "cue.json").read_text())
     assert (document["product"], document["seeds"], document["steps"]) == ("evergrad", 2, 40)
-    for found, estimator in zip(document["results"], small, strict=True):
+    for found, estimator in zip(document["results"], [*small, eg.RTRL()], strict=True):
         assert found["updates_per_sample"] == pytest.approx(1 / estimator.past.stride)
         assert found["milliseconds_a_step"] > 0
         assert [[row["step"] for row in curve] for curve in found["curves"]] == [[20, 40]] * 2

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad._core.linearize import initial_state, linearize
+from evergrad._core.linearize import initial_state
 from evergrad._core.model import encode
 from evergrad._estimators.kernl import Kernel, Kernels
-from tests.helpers import make_cell, one_step
+from tests.helpers import linearized, make_cell, stepped
 
 
 class Linear(eg.KroneckerCell):
@@ -40,8 +40,8 @@ def test_frozen_on_leaky_units_it_keeps_the_direct_path_only():
     influence, carried = eg.KeRNL(rate=0, decay=0.7).influence, None
     carried, direct, hidden = influence.init(cell), jnp.zeros((3, *cell.weight.shape)), initial_state(cell)
     for t in range(8):
-        hidden, memory = linearize(cell, hidden, encode(cell, jnp.asarray(t % 3)), jnp.asarray(t == 4))
-        carried = one_step(eg.KeRNL(rate=0, decay=0.7), carried, cell, memory, jax.random.key(t))
+        hidden, memory = linearized(cell, hidden, encode(cell, jnp.asarray(t % 3)), jnp.asarray(t == 4))
+        carried = stepped(eg.KeRNL(rate=0, decay=0.7), carried, cell, memory, jax.random.key(t))
         own = jnp.einsum("p,mq->mpq", memory.regressor, jnp.diag(memory.diagonals[0, 0]))
         direct = memory.alive * memory.direct[0, 0][:, None, None] * direct + own
     found = influence.materialise(carried, cell).weight
@@ -50,7 +50,7 @@ def test_frozen_on_leaky_units_it_keeps_the_direct_path_only():
     assert (
         float(
             abs(
-                wrong.influence.materialise(one_step(wrong, carried, cell, memory, jax.random.key(9)), cell).weight
+                wrong.influence.materialise(stepped(wrong, carried, cell, memory, jax.random.key(9)), cell).weight
                 - found
             ).max()
         )
@@ -71,7 +71,7 @@ def learned(kind, steps=6000):
     def step(carry, key):
         hidden, known = carry
         x = jax.random.normal(key, (1,))
-        hidden, memory = linearize(cell, hidden, x, jnp.asarray(False))
+        hidden, memory = linearized(cell, hidden, x, jnp.asarray(False))
         noise = jax.random.normal(jax.random.fold_in(key, 1), (2,))
         return (hidden, influence.perturbed(known, cell, memory, noise)), None
 

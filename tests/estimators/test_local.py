@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad._core.linearize import immediate, initial_state, linearize, recurrent_weight, transition
+from evergrad._core.linearize import (
+    immediate,
+    initial_state,
+    recurrent_weight,
+    transition,
+    unit_blocks,
+)
 from evergrad._core.model import encode
 from evergrad._core.units import within
-from tests.helpers import crossed, make_cell, make_data, one_step
+from tests.helpers import crossed, linearized, make_cell, make_data, stepped
 
 CELLS = crossed(["rnn", "rhn", "lstm", "gru", "leaky"], lambda cell: cell in ("rhn", "lstm"))
 UNIT_CELLS = {
@@ -33,18 +39,24 @@ def remembered(cell, steps=STEPS):
     xs, _, _ = make_data(steps, 1)
     hidden, found = initial_state(cell), []
     for t in range(steps):
-        hidden, memory = linearize(cell, hidden, encode(cell, jnp.asarray(xs[t, 0])), jnp.asarray(t == steps // 2))
+        hidden, memory = linearized(cell, hidden, encode(cell, jnp.asarray(xs[t, 0])), jnp.asarray(t == steps // 2))
         found.append(memory)
     return found
 
 
 def dense(cell, memories, change):
-    """The recursion G' = change(H, G, F) of the weights, dense."""
+    """The recursion G' = change(H, F, G) of the weights, dense."""
     g = 0
     for memory in memories:
-        h = jax.vmap(transition(cell, memory).matvec, out_axes=1)(jnp.eye(initial_state(cell).size))
-        g = change(h, g, immediate(cell, memory).weight)
+        g = change(*jacobians(cell, memory), g)
     return g
+
+
+@eqx.filter_jit
+def jacobians(cell, memory):
+    """H and F."""
+    h = jax.vmap(transition(cell, memory).matvec, out_axes=1)(jnp.eye(initial_state(cell).size))
+    return h, immediate(cell, memory).weight
 
 
 def of_own_unit(cell):
@@ -56,7 +68,7 @@ def of_own_unit(cell):
 def carried_by(estimator, cell, memories):
     carried = estimator.influence.init(cell)
     for memory in memories:
-        carried = one_step(estimator, carried, cell, memory, None)
+        carried = stepped(estimator, carried, cell, memory, None)
     return estimator.influence.materialise(carried, cell).weight
 
 
@@ -68,9 +80,9 @@ def through(h, g):
 def test_snap1_is_rtrl_with_all_but_the_own_unit_masked_out(name):
     cell = cell_of(name)
     memories, mask = remembered(cell), of_own_unit(cell)
-    truth = dense(cell, memories, lambda h, g, f: jnp.where(mask, through(h, g) + f, 0))
+    truth = dense(cell, memories, lambda h, f, g: jnp.where(mask, through(h, g) + f, 0))
     np.testing.assert_allclose(carried_by(eg.SnAp1(), cell, memories), truth, atol=1e-12)
-    late = dense(cell, memories, lambda h, g, f: jnp.where(mask, through(h, g + f), 0))  # a planted slip
+    late = dense(cell, memories, lambda h, f, g: jnp.where(mask, through(h, g + f), 0))  # a planted slip
     assert abs(late - truth).max() > 1e-3
 
 
@@ -84,8 +96,7 @@ def test_eprop_is_rtrl_with_the_recurrent_weights_out_of_h(name):
     def truth_of(carrying):
         g = 0
         for memory in memories:
-            h = jax.vmap(transition(carrying, memory).matvec, out_axes=1)(jnp.eye(initial_state(cell).size))
-            g = through(h, g) + immediate(cell, memory).weight
+            g = through(jacobians(carrying, memory)[0], g) + jacobians(cell, memory)[1]
         return g
 
     found = carried_by(eg.EProp(), cell, memories)
@@ -93,6 +104,56 @@ def test_eprop_is_rtrl_with_the_recurrent_weights_out_of_h(name):
     assert abs(found - truth_of(cell)).max() > 1e-3
     if name != "rnn":  # the public slip: "e-prop" that keeps a unit's weight onto itself is SnAp-1
         assert abs(found - carried_by(eg.SnAp1(), cell, memories)).max() > 1e-3
+
+
+SELF_SEEING = {"indrnn": eg.IndRNN, "elstm": eg.ELSTM, "columnar": eg.ColumnarLSTM}
+
+
+def not_seeing_itself(cell, state, x):
+    """∂state'/∂state [s, s, n] with what the gates see of the unit's own h held as it is."""
+    seen = cell.gates_of(x) + cell.own * state[:1]
+
+    def step(state):
+        return jnp.stack(cell.advance_unit(tuple(0 * cell.own), tuple(seen), tuple(state)))
+
+    return jnp.einsum("aibi->abi", jax.jacfwd(step)(state))
+
+
+@pytest.mark.parametrize("name", SELF_SEEING)
+def test_eprop_does_without_the_weights_of_a_unit_onto_itself(name):
+    """On cells whose units see nothing but themselves; SnAp-1 is exact there, and e-prop is not."""
+    cell = SELF_SEEING[name](3, 4, key=KEY)
+    found, wanted = carried_by(eg.EProp(), cell, remembered(cell, 6)), 0.0
+    for memory in remembered(cell, 6):
+        state = memory.state.reshape(cell.states, cell.units)
+        direct = memory.alive * not_seeing_itself(cell, state, memory.x)
+        gates = unit_blocks(cell, state, memory.x).diagonals
+        new = jnp.stack([jnp.stack(row) for row in gates])[None] * cell.regressor(memory.x)[:, None, None, None]
+        wanted = jnp.einsum("abi,pbgi->pagi", direct, wanted + jnp.zeros_like(new)) + new
+    found = found.reshape(cell.states, 4, *wanted.shape[:1], *wanted.shape[2:])
+    np.testing.assert_allclose(jnp.einsum("ampgm->pagm", found), wanted, atol=1e-12)
+    assert eg.SnAp1().exact_for(cell)
+    assert not eg.EProp().exact_for(cell)
+    assert eg.EProp().exact_for(eg.LRU(3, 4, key=KEY))
+
+
+class SeesOnlyInputs(eg.KroneckerCell):
+    """A minGRU, written as a Kronecker cell."""
+
+    gates = ("x1", "x1")
+
+    def activate(self, z, state):
+        share = jax.nn.sigmoid(z[0])
+        return ((1 - share) * state[0] + share * z[1],)
+
+
+def test_where_no_gate_sees_h_both_scopes_are_exact():
+    cell = SeesOnlyInputs(3, 4, key=KEY)
+    memories = remembered(cell)
+    truth = dense(cell, memories, lambda h, f, g: through(h, g) + f)
+    for estimator in (eg.RTRL(), eg.SnAp1(), eg.EProp()):
+        assert estimator.exact_for(cell)
+        np.testing.assert_allclose(carried_by(estimator, cell, memories), truth, atol=1e-12)
 
 
 def test_rflo_forgets_with_the_leak_and_nothing_else():
@@ -111,7 +172,7 @@ def test_snap1_is_exact_where_units_have_weights_onto_themselves_only(name):
     rows = slice(cell.inputs, cell.inputs + 3)
     cell = eqx.tree_at(lambda c: c.weight, cell, cell.weight.at[rows].multiply(own))
     memories = remembered(cell)
-    truth = dense(cell, memories, lambda h, g, f: through(h, g) + f)
+    truth = dense(cell, memories, lambda h, f, g: through(h, g) + f)
     np.testing.assert_allclose(
         carried_by(eg.SnAp1(), cell, memories), jnp.where(of_own_unit(cell), truth, 0), atol=1e-12
     )
@@ -185,13 +246,13 @@ def test_layerwise_stacks_layer_by_layer():
     memories = remembered(stack, 6)
     carried = eg.SnAp1().influence.init(stack)
     for memory in memories:
-        carried = one_step(eg.SnAp1(), carried, stack, memory, None)
+        carried = stepped(eg.SnAp1(), carried, stack, memory, None)
     alone = eg.SnAp1().influence.init(lower)
     for memory in remembered(lower, 6):
-        alone = one_step(eg.SnAp1(), alone, lower, memory, None)
+        alone = stepped(eg.SnAp1(), alone, lower, memory, None)
     for a, b in zip(jax.tree.leaves(carried[0]), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
-    assert float(abs(carried[1][0]).max()) > 0
+    assert all(float(abs(a).max()) > 0 for a in jax.tree.leaves(carried[1]))
 
 
 @pytest.mark.parametrize(
@@ -200,6 +261,11 @@ def test_layerwise_stacks_layer_by_layer():
         (eg.SnAp1(), lambda: eg.GRU(3, 4, reset="before", key=KEY), "which weight belongs to which unit"),
         (eg.EProp(), lambda: eg.Stack(eg.LSTM(3, 4, key=KEY), eg.LSTM(4, 4, key=KEY)), 'depth="layerwise"'),
         (eg.RFLO(), lambda: eg.LSTM(3, 4, key=KEY), "use eg.EProp"),
+        (
+            eg.SnAp1(),
+            lambda: eg.Stack(eg.ELSTM(3, 4, key=KEY), eg.LSTM(4, 4, key=KEY), depth="layerwise"),
+            "ELSTM has weights in its output",
+        ),
         (eg.OK(rank=2), lambda: eg.MinGRU(3, 4, key=KEY), r"RTRL is exact on it at O\(parameters\)"),
     ],
 )
@@ -212,4 +278,5 @@ def test_scopes_are_named():
     with pytest.raises(eg.InputError, match='scope is "unit"'):
         eg.Local(scope="layer")
 
-    assert within(make_cell("rhn"), remembered(make_cell("rhn"), 1)[0], "unit")[0].carry.shape[:2] == (1, 1)
+    (((carry,),),) = (found.carry for found in within(make_cell("rhn"), remembered(make_cell("rhn"), 1)[0], "unit"))
+    assert carry.shape == (make_cell("rhn").units,)

@@ -35,6 +35,10 @@ CELLS = {
     "wide-lstm": wide_lstm,
     "stack": lstm_on_gru,
     "layerwise": lambda: eg.Stack(eg.LSTM(3, 3, key=KEY), eg.LSTM(3, 3, key=jax.random.key(1)), depth="layerwise"),
+    "elstms": lambda: eg.Stack(eg.ELSTM(3, 3, key=KEY), eg.ELSTM(3, 3, key=jax.random.key(1))),
+    "elstms-layerwise": lambda: eg.Stack(
+        eg.ELSTM(3, 3, key=KEY), eg.ELSTM(3, 3, key=jax.random.key(1)), depth="layerwise"
+    ),
     "sparse": lambda: eg.RNN(3, 3, key=KEY, mask=0.6),
 }
 FIELD = ESTIMATORS | {
@@ -63,7 +67,7 @@ FIRST |= {
     ("rnn", "kernl"),
     ("gru", "ktp"),
 }
-FIRST |= {("rnn", "fixed")}
+FIRST |= {("rnn", "fixed"), ("elstms", "uoro"), ("elstms-layerwise", "rtrl")}
 
 
 def silent_by_right(estimator, cell, path):

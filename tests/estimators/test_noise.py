@@ -49,10 +49,8 @@ def squared_errors():
 
 
 @pytest.mark.optimised
-def test_ok_is_quieter_than_kf_and_a_window_quieter_still(capsys):
+def test_ok_is_quieter_than_kf_and_a_window_quieter_still():
     errors = squared_errors()
-    with capsys.disabled():
-        show(errors)
     for mix in ("signs", "sampling"):
         assert errors[f"OK(rank=8, window=0, {mix})"] < errors["KF(copies=8)"]
         assert errors[f"OK(rank=8, window=8, {mix})"] <= 0.5 * errors[f"OK(rank=8, window=0, {mix})"]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad._core.linearize import initial_state, linearize
+from evergrad._core.linearize import initial_state
 from evergrad._core.model import encode
 from evergrad._estimators import snap
-from tests.helpers import ESTIMATORS, crossed, fits, make_data, one_step
+from tests.helpers import ESTIMATORS, crossed, fits, linearized, make_data, one_step
 
 UNITS, INPUTS, STEPS = 4, 2, 5
 CELLS = {"rnn": eg.RNN, "lstm": eg.LSTM, "rhn": eg.RHN, "gru": eg.GRU, "leaky": eg.Leaky}
@@ -39,7 +39,7 @@ def influences(cell, order, allowed):
         lambda *a: (one_step(ours, a[0], cell, a[2], jax.random.key(0)), one_step(dense, a[1], cell, a[2], None))
     )
     for t in range(STEPS):
-        hidden, memory = linearize(cell, hidden, encode(cell, jnp.asarray(t % INPUTS)), jnp.asarray(t == 1))
+        hidden, memory = linearized(cell, hidden, encode(cell, jnp.asarray(t % INPUTS)), jnp.asarray(t == 1))
         mine, theirs = step(mine, theirs, memory)
         theirs = jax.tree.map(lambda a: jnp.where(allowed, a, 0), theirs)
     return ours.influence.materialise(mine, cell).weight, theirs.weight

@@ -18,7 +18,7 @@ import evergrad as eg
 from evergrad._core.linearize import dense_diagonals, initial_state, linearize, transition
 from evergrad._core.model import encode
 from evergrad._estimators.scaling import mixed
-from tests.helpers import ESTIMATORS, PAIRS, crossed, make_cell, make_data, one_step, with_window
+from tests.helpers import ESTIMATORS, PAIRS, crossed, linearized, make_cell, make_data, stepped, with_window
 from tests.training_helpers import ROOT
 
 DRAWS, MOST_DRAWS = 20_000, 1_000_000
@@ -124,7 +124,7 @@ def remembered(cell, steps, seed=0):
     xs, _, _ = make_data(steps, 1, seed=seed)
     hidden, memories = initial_state(cell), []
     for t in range(steps):
-        hidden, memory = linearize(cell, hidden, encode(cell, jnp.asarray(xs[t, 0])), jnp.asarray(t == steps // 2))
+        hidden, memory = linearized(cell, hidden, encode(cell, jnp.asarray(xs[t, 0])), jnp.asarray(t == steps // 2))
         memories.append(memory)
     return memories
 
@@ -132,7 +132,7 @@ def remembered(cell, steps, seed=0):
 def exact_influence(cell, memories):
     carried = eg.RTRL().influence.init(cell)
     for memory in memories:
-        carried = one_step(eg.RTRL(), carried, cell, memory, None)
+        carried = stepped(eg.RTRL(), carried, cell, memory, None)
     return carried
 
 
@@ -141,15 +141,16 @@ def test_kf_by_enumeration_of_all_signs(cell):
     """Four steps, sixteen sign sequences: the mean is exact, not just close."""
     cell = make_cell(cell, scale=1.5)
     memories = remembered(cell, 4)
-    total = 0
-    for signs in itertools.product([1.0, -1.0], repeat=4):
+
+    def outcome(signs):
         u, a = jnp.zeros(len(cell.weight)), jnp.zeros((initial_state(cell).size, cell.weight.shape[1]))
-        for sign, memory in zip(signs, memories, strict=True):
+        for s, memory in zip(signs, memories, strict=True):
             product = transition(cell, memory).matmul(a)
-            s = jnp.asarray(sign)
             u, a = mixed((u, product), (memory.regressor, dense_diagonals(memory.diagonals)), (s, s))
-        total = total + jnp.einsum("p,mq->mpq", u, a)
-    mean = jnp.where(cell.mask[None], total / 16, 0)
+        return jnp.einsum("p,mq->mpq", u, a)
+
+    every = jnp.asarray([*itertools.product([1.0, -1.0], repeat=4)])
+    mean = jnp.where(cell.mask[None], jax.jit(jax.vmap(outcome))(every).mean(0), 0)
     np.testing.assert_allclose(mean, exact_influence(cell, memories).weight, rtol=0, atol=1e-13)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad._core.linearize import immediate, immediate_norms, initial_state, linearize, pullback, transition
+from evergrad._core.linearize import immediate, immediate_norms, initial_state, pullback, transition
 from evergrad._core.model import encode
 from evergrad._estimators.uoro import RankOne
-from tests.helpers import crossed, flat, make_cell
+from tests.helpers import crossed, flat, linearized, make_cell
 
 KRONECKER = ["rnn", "rhn", "lstm", "gru", "leaky"]
 
@@ -19,7 +19,7 @@ KRONECKER = ["rnn", "rhn", "lstm", "gru", "leaky"]
 def memory_of(cell, seed=0):
     """Of a step from some state in the middle of nowhere."""
     state = 0.7 * jax.random.normal(jax.random.key(seed), initial_state(cell).shape)
-    return linearize(cell, state, encode(cell, jnp.asarray(seed % cell.inputs)), jnp.asarray(False))[1]
+    return linearized(cell, state, encode(cell, jnp.asarray(seed % cell.inputs)), jnp.asarray(False))[1]
 
 
 def some_pair(cell, memory, seed=1):

@@ -28,7 +28,7 @@ def test_actor_and_critic_have_their_gradients_from_one_influence(cell):
     for x in xs:
         followed, h = trainer.follower.step(agent.cell, followed, x)
     action = jnp.array([1, 2])
-    actor, critic, bonus = trainer.deltas(agent, followed, h, action)
+    actor, critic, bonus = trainer.carried(agent, followed, example.deltas(agent, h, action))
 
     def unrolled(agent, stream):
         state = agent.cell.initial()
@@ -81,14 +81,65 @@ def test_a_perfect_critic_of_the_conditioning_sums_what_comes():
     np.testing.assert_allclose(said, returns, rtol=1e-6)
 
 
+def test_who_says_nothing_of_the_conditioning_has_the_error_that_it_is_measured_by():
+    task = example.Conditioning(6)
+    squares = []
+    for cue in (0, 1):
+        world = example.World(jnp.asarray(cue), jnp.asarray(0), jnp.asarray(0))
+        over = False
+        while not over:
+            squares.append(float(task.worth(world)) ** 2)
+            _, over, _, world = task.act(world, jnp.asarray(0), KEY)
+    assert task.nothing() == pytest.approx(np.mean(squares), rel=1e-5)
+
+
+def episodes(trainer, count):
+    """Steps with weights that do not change: what each run was before it, and the surprise that it was told."""
+    learn = trainer.learn
+
+    @eqx.filter_jit
+    def step(run):
+        told = []
+        trainer.learn = lambda run, surprise: told.append(surprise) or learn(run, surprise)
+        after, _ = trainer.step(run)
+        return after, told[0]
+
+    run, found = trainer.start(KEY), []
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for _ in range(count):
+            after, surprise = step(run)
+            found.append((run, surprise))
+            run = after
+    return run, found
+
+
+def test_surprises_add_up_to_the_return_and_traces_end_with_an_episode():
+    """Σ γᵗ d_t = return − v(first step) over an episode, since all else cancels; the trace of the value's bias is Σ (γλ)ⁱ."""
+    task, decay, ages = example.Conditioning(3), 0.7, 5
+    trainer = example.Trainer(task, lambda key: eg.LSTM(4, 3, key=key), eg.RTRL(), rate=0.0, decay=decay)
+    length = task.length + 10
+    run, told = episodes(trainer, length + ages)
+    surprises = jnp.stack([surprise for _, surprise in told[1 : length + 1]])
+    discounts = example.DISCOUNT ** jnp.arange(float(length))
+    cue, first = told[0][0].world.cue, told[1][0].value
+    returns = jnp.where(cue == 1, example.DISCOUNT ** (task.length - 1.0), 0.0)
+    assert {0, 1} == set(np.asarray(cue).tolist())
+    np.testing.assert_allclose(discounts @ surprises, returns - first, atol=1e-5)
+    step = example.DISCOUNT * decay
+    np.testing.assert_allclose(run.trace.value.bias[:, 0], (1 - step**ages) / (1 - step), rtol=1e-5)
+
+
 def test_it_learns_to_turn_where_the_cue_said():
-    """A corridor of five steps: exact gradients on RTU turn right in most episodes; a gradient that reaches back one step cannot."""
+    """A corridor of five steps, and units that forget within it as they start: exact gradients teach them to hold the cue.
+
+    A gradient that reaches back one step cannot. (RTU, and LSTM from `chrono`, hold it from the start: there the heads alone learn much.)
+    """
 
     def rate(estimator):
-        task, cell = example.Maze(5), lambda key: eg.RTU(4, 32, key=key)
+        task, cell = example.Maze(5), lambda key: eg.MinGRU(4, 32, key=key)
         # optimisers are other people's code, and not all of it bears JAX's strict modes
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            return example.last_fifth(example.train(task, cell, estimator, steps=1500, seed=5))
+            return example.last_fifth(example.train(task, cell, estimator, steps=1500, seed=5))[0]
 
-    assert rate(eg.RTRL()) > 0.85
-    assert rate(eg.TBPTT(horizon=1, stride=1)) < 0.75
+    assert rate(eg.RTRL()) > 0.75
+    assert rate(eg.TBPTT(horizon=1, stride=1)) < 0.6

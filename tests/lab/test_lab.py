@@ -118,6 +118,18 @@ def test_the_injected_noise_is_what_the_theory_says(subject, estimator):
     assert found.verdict() == "met"
 
 
+def test_the_injected_noise_of_a_stack_is_that_of_all_its_maps(subject):
+    """Maps in both orientations, an encoder's among them, and layers that reach each other."""
+    model, data = subject
+    one, two, three = jax.random.split(jax.random.key(4), 3)
+    inputs, units = model.cell.inputs, model.cell.units
+    encoder = eqx.nn.Linear(inputs, 5, key=one)
+    stack = eg.Stack(encoder, eg.RNN(5, 4, key=two, initial="fan_in"), eg.LSTM(4, units, key=three, initial="fan_in"))
+    found = injected(eg.Model(stack, model.readout), eg.OK(rank=2, window=2), data, key=jax.random.key(2), draws=2000)
+    assert found.measured == pytest.approx(found.bound, rel=0.15)
+    assert found.verdict() == "met"
+
+
 def test_a_verdict_only_outside_the_error_bar():
     assert Injected(1.0, 0.1, 0.8).verdict() == "met"
     assert Injected(1.0, 0.1, 0.6).verdict() == "above"

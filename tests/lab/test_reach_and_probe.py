@@ -1,5 +1,6 @@
 """The meter for reach finds a lag that is known; probes find what exact RTRL finds."""
 
+import itertools
 import json
 
 import equinox as eqx
@@ -167,6 +168,35 @@ def test_all_basis_directions_give_the_gradient(monkeypatch):
     np.testing.assert_allclose(slopes.T.reshape(exact.shape), exact, atol=1e-12)
 
 
+def test_all_sign_vectors_give_the_gradient_and_the_exact_figures(monkeypatch):
+    """One unit, three weights, eight directions θ̇: the mean of (g·θ̇) θ̇ is g, and the figures of a biased estimator are exact."""
+    keys = jax.random.split(KEY, 2)
+    cell = eg.RNN(1, 1, key=keys[0], initial="fan_in")
+    cell = eqx.tree_at(lambda c: c.weight, cell, jnp.asarray([[0.7], [1.3], [-0.2]]))
+    model = eg.Model(cell, eg.Linear(1, 1, key=keys[1], initial="fan_in"))
+    xs, ys = (np.random.default_rng(i).normal(size=(9, 2, 1)) for i in (0, 1))
+    module = __import__("evergrad._core.probes", fromlist=["direction"])
+    signs = jnp.asarray(list(itertools.product([1.0, -1.0], repeat=3)))
+
+    def numbered(cell, i):
+        return eqx.tree_at(lambda c: c.weight, eg.parameters(cell), signs[i][:, None])
+
+    monkeypatch.setattr(module, "direction", numbered)
+    data = tuple(jnp.asarray(a) for a in (xs, ys, np.zeros((9, 2), bool), np.ones((9, 2))))
+    slopes = module._exact.__wrapped__(model, data, jnp.arange(8))
+    estimated = module._estimated.__wrapped__(model, eg.TBPTT(horizon=2, stride=1), data, jnp.arange(8), KEY)
+    exact, biased = (
+        np.asarray(eg.gradients(model, e, xs, ys, key=KEY)[1].cell.weight)[..., 0]
+        for e in (eg.RTRL(), eg.TBPTT(horizon=2, stride=1))
+    )
+    np.testing.assert_allclose(np.asarray(slopes).T @ signs / 8, exact, atol=1e-12)
+    found = module._of(np.asarray(slopes), estimated)
+    assert found.error == pytest.approx(((biased - exact) ** 2).sum() / (exact**2).sum(), rel=1e-10)
+    assert found.error > 0.01
+    cosine = (biased * exact).sum() / np.sqrt((biased**2).sum() * (exact**2).sum())
+    assert found.cosine == pytest.approx(cosine, rel=1e-10)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -193,6 +223,10 @@ def test_on_the_command_line(tmp_path):
     assert (out / "reach.png").stat().st_size > 5_000
     said = succeed("lab", "probe", run, "--estimator", "snap1", "--estimator", "rtrl", "--steps", "20", "--probes", "8")
     assert "rtrl: cosine 1.000 ± 0.000" in said
+    said = succeed("lab", "reach", "--cell", "gru", "--units", "4", "--length", "3", "--steps", "40", "--samples", "4")
+    assert "copy, GRU 4, untrained" in said
+    assert "of this gradient" in said
+    assert "has not been trained" in said
 
 
 def test_a_plan_takes_what_is_known_of_the_reach(tmp_path):

@@ -14,13 +14,15 @@ import pytest
 
 import evergrad as eg
 from evergrad import _native as native
+from evergrad._core import streamwise
 from evergrad._core.influence import stream_by_stream
 from evergrad._core.linearize import initial_state, linearize, recurrent_weights
 from evergrad._core.parameters import repeated
+from evergrad._core.reading import through
 from evergrad._estimators.kf import sign_trick
 from evergrad._estimators.ok import mixing
-from evergrad._estimators.scaling import norm
 from evergrad._native import kronecker
+from evergrad._native.norms import norm
 
 needs_compiler = pytest.mark.skipif(not native._compiler(), reason="no C++ compiler here")
 
@@ -143,9 +145,20 @@ def test_a_product_by_kernels_is_the_product():
     np.testing.assert_allclose(found(a, p), p @ a, rtol=1e-12, atol=1e-12)
 
 
+@needs_compiler
+def test_what_is_kept_in_half_the_bytes_is_read_by_a_kernel():
+    assert native.available()
+    a = jax.random.normal(jax.random.key(0), (3, 40, 5, 501), jnp.float32).astype(jnp.bfloat16)
+    delta = jax.random.normal(jax.random.key(1), (3, 40), jnp.float32)
+    found = jax.jit(through)(delta, a)
+    np.testing.assert_allclose(found, np.einsum("bm,bmrq->brq", delta, a.astype(np.float64)), rtol=1e-5, atol=1e-5)
+    assert "evergrad_read_bfloat16" in jax.jit(through).lower(delta, a).as_text()
+
+
 def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):
-    monkeypatch.setattr(kronecker, "cores", lambda: 4)
-    assert [kronecker.group(streams) for streams in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
+    for module in (kronecker, streamwise):
+        monkeypatch.setattr(module, "cores", lambda: 4)
+    assert [streamwise.group(streams) for streams in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
     assert [kronecker.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, False, True, True]
 
 

@@ -76,6 +76,16 @@ def at_rest(horizon, x, y, steps=200):
     return gradients.cell.weight[-1]
 
 
+def test_rtrl_at_rest_is_implicit_differentiation():
+    """Under a constant input G becomes (I − H)⁻¹ F."""
+    x, y = (a[0] for a in data())
+    xs, ys = (jnp.broadcast_to(a[None, None], (500, 1, *a.shape)) for a in (x, y))
+    _, gradients = eg.gradients(model(), eg.RTRL(), xs, ys, key=jax.random.key(0))
+    wanted = implicit(model(), x, y)
+    assert float(jnp.linalg.norm(gradients.cell.weight[-1] - wanted) / jnp.linalg.norm(wanted)) < 1e-10
+    assert float(jnp.linalg.norm(gradients.cell.weight[5] - wanted) / jnp.linalg.norm(wanted)) > 1e-4  # not at rest yet
+
+
 def test_neumann_is_tbptt_with_one_step_more():
     """Σ_{j ≤ K} δ Hʲ F takes K + 1 rounds, and is TBPTT(K + 1); TBPTT(K + 2) is something else."""
     terms = 7

@@ -66,6 +66,12 @@ def test_what_was_used_longest_ago_goes_first(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"new", "older"}
 
 
+def test_an_option_that_this_xla_does_not_know_is_left_out(monkeypatch):
+    assert compiled._known() == compiled.ONE_BY_ONE
+    monkeypatch.setattr(compiled, "ONE_BY_ONE", {"xla_no_such_option": True})
+    assert compiled._known.__wrapped__() == {}
+
+
 @pytest.mark.parametrize("kind", [OnlineRNNRegressor, OnlineRNNClassifier])
 def test_after_warming_up_no_sample_takes_half_a_second(kind):
     """The first, the 31st, new features and classes, another learning rate: processor time, since machines are shared."""

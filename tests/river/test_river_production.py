@@ -39,6 +39,20 @@ def test_intervals_cover_what_they_promise_while_the_noise_changes(coverage):
     assert abs(covered[100:].mean() - coverage) < 0.02
 
 
+def test_a_models_intervals_hold_on_a_series_that_drifts():
+    """The level walks off, the period grows, the noise becomes five times as large and small again."""
+    rng, t = np.random.default_rng(0), np.arange(2500)
+    noise = rng.normal(size=2500) * np.where((t > 800) & (t < 1600), 0.5, 0.1)
+    y = 0.002 * t + np.sin(np.cumsum(1 / (5 + t / 500))) + noise
+    model, covered = OnlineRNNRegressor(**SETTINGS), []
+    for now, after in itertools.pairwise(y.tolist()):
+        low, high = model.predict_interval_one({0: now}, coverage=0.9)
+        covered.append(low <= after <= high)
+        model.learn_one({0: now}, after)
+    assert abs(np.mean(covered[100:]) - 0.9) < 0.02
+    assert model.report()["coverage of the interval of 90 %"] == pytest.approx(np.mean(covered[-1000:]), abs=0.03)
+
+
 def test_levels_and_offsets_are_each_others_inverse():
     offsets = np.array([-9.0, -5, -3, -2, -1, 0, 1, 2, 3, 5, 9])
     for level in (0.001, 0.3, 0.5, 0.99, 0.9999):

@@ -1,6 +1,7 @@
 """The doors of the service."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from evergrad._cli import app as commands
-from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor
+from evergrad.river import OnlineRNNClassifier, OnlineRNNPool, OnlineRNNRegressor
 from evergrad.serve import Engine, Keeper, Limits, make_app
 from evergrad.serve.actions import predict_and_learn
 
@@ -55,6 +56,41 @@ def test_chances_of_classes(tmp_path):
         found = client.post("/predict", json={"x": {"a": 1.0}}).json()["prediction"]
     assert sum(found.values()) == pytest.approx(1)
     assert found.keys() == {"True", "False"}
+
+
+def keyed(count):
+    return [{"x": x, "y": y, "key": "north" if i % 3 else 7} for i, (x, y) in enumerate(samples(count))]
+
+
+def test_a_pool_is_asked_by_keys_and_goes_on_exactly_after_a_kill(tmp_path):
+    model = OnlineRNNPool(**SMALL)
+    expected = [predict_and_learn(model, **each) for each in keyed(30)]
+    with served(tmp_path / "s", OnlineRNNPool(**SMALL)) as client:
+        found = [client.post("/predict_and_learn", json=each).json()["prediction"] for each in keyed(30)[:10]]
+        found += client.post("/predict_and_learn", json={"samples": keyed(30)[10:20]}).json()["predictions"]
+        shutil.copytree(tmp_path / "s", tmp_path / "killed")  # no checkpoint yet but the first: all is in the journal
+        assert client.post("/learn", json=keyed(1)[0]).status_code == 200
+    with served(tmp_path / "killed") as client:
+        found += client.post("/predict_and_learn", json={"samples": keyed(30)[20:]}).json()["predictions"]
+        assert found == expected
+        asked = {"x": samples(1)[0][0], "key": 7}
+        assert client.post("/predict", json=asked).json()["prediction"] == model.predict_one(asked["x"], key=7)
+        assert client.get("/report").json()["model"]["keys"] == 2
+
+
+def test_a_key_is_refused_by_who_has_none_and_asked_for_by_a_pool(tmp_path):
+    sample = {"x": {"a": 1.0}, "y": 1.0}
+    with served(tmp_path / "one") as client:
+        done = client.post("/learn", json={**sample, "key": "north"})
+        assert done.status_code == 422
+        assert "one series without keys" in done.json()["error"]
+    with served(tmp_path / "many", OnlineRNNPool(**SMALL)) as client:
+        for action in ("learn", "predict_and_learn"):
+            done = client.post(f"/{action}", json=sample)
+            assert done.status_code == 422
+            assert "whose sample it is" in done.json()["error"]
+        assert client.post("/predict", json={"x": {"a": 1.0}}).status_code == 422
+        assert client.get("/report").json()["service"]["changes"] == 0
 
 
 WRONG = {
@@ -110,6 +146,13 @@ def test_prometheus_can_read_the_metrics(guarded):
     values = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(float(line.rsplit(" ", 1)[1]) >= 0 for line in values)
     assert 'evergrad_samples_total{action="learn"} 0' in values
+
+
+def test_features_made_by_the_model_have_names_that_can_be_read(tmp_path):
+    with served(tmp_path / "s") as client:
+        for x, y in samples(3):
+            client.post("/learn", json={"x": x, "y": y})
+        assert {"a", "evergrad: last target"} <= {*client.get("/report").json()["model"]["scales"]}
 
 
 def test_if_the_disk_is_full_nobody_is_told_that_it_was_kept(tmp_path, monkeypatch):

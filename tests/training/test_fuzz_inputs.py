@@ -29,7 +29,7 @@ from evergrad._training.settings import TASKS, fields, flag
 from tests.fuzzing import assert_a_sentence, damaged, forget_peak, peak_mib, result_unless_refused
 from tests.training_helpers import as_on_the_command_line  # noqa: F401
 
-COUNT = pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.slow)])
+COUNT = pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.slow)])
 
 
 @pytest.fixture(autouse=True)
@@ -223,7 +223,7 @@ def seen(place):
     return {path: path.lstat().st_mtime_ns for path in place.rglob("*") if "runs" not in path.parts}
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_odd_command_lines(count, place):
     before = seen(place)
     for number in range(count):

@@ -22,7 +22,7 @@ from evergrad.export import export_onnx, export_safetensors, import_onnx, import
 from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor
 from tests.fuzzing import changed_values, damaged, flipped, forget_peak, peak_mib, result_unless_refused
 
-COUNT = pytest.mark.parametrize("count", [300, pytest.param(3000, marks=pytest.mark.slow)])
+COUNT = pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.slow)])
 INPUTS, UNITS, OUTPUTS = 3, 4, 2
 CELLS = (eg.RNN, eg.LSTM, eg.GRU)
 

@@ -84,7 +84,7 @@ def check_next_is_used(folder, why):
     assert step == 30 or (step == 20 and len(said) == 1 and "checkpoint 30" in said[0]), (why, step, said)
 
 
-@draws(200, 3000)
+@draws(50, 3000)
 def test_damaged_notes(saved, tmp_path, seeds):
     folder = shutil.copytree(saved, tmp_path / "c")
     path = folder / "30" / "notes" / "metadata"
@@ -96,7 +96,7 @@ def test_damaged_notes(saved, tmp_path, seeds):
         check_next_is_used(folder, seed)
 
 
-@draws(60, 1500)
+@draws(20, 1500)
 def test_a_damaged_checkpoint(saved, tmp_path, seeds):
     folder = shutil.copytree(saved, tmp_path / "c")
     with little_memory():
@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint(saved, tmp_path, seeds):
             shutil.copytree(saved / "30", folder / "30")
 
 
-@draws(20, 400)
+@draws(8, 400)
 def test_checkpoints_that_change_places(saved, tmp_path, seeds):
     folder = shutil.copytree(saved, tmp_path / "c")
     for seed in seeds:
@@ -121,7 +121,7 @@ def test_checkpoints_that_change_places(saved, tmp_path, seeds):
 # ---- the other files of a run
 
 
-@draws(300, 10_000)
+@draws(100, 10_000)
 def test_damaged_settings(finished, tmp_path, seeds):  # noqa: F811
     (tmp_path / "run").mkdir()
     path, whole = tmp_path / "run" / "settings.json", (finished / "settings.json").read_bytes()
@@ -135,7 +135,7 @@ def test_damaged_settings(finished, tmp_path, seeds):  # noqa: F811
             assert open_run(tmp_path / "run") == expected, seed
 
 
-@draws(300, 10_000)
+@draws(100, 10_000)
 def test_damaged_settings_of_an_older_version_are_refused_or_have_values_that_can_be(finished, tmp_path, seeds):  # noqa: F811
     run = shutil.copytree(finished, tmp_path / "run")
     as_older_versions_did(run)
@@ -147,7 +147,7 @@ def test_damaged_settings_of_an_older_version_are_refused_or_have_values_that_ca
             assert open_run(run).path == run
 
 
-@draws(100, 3000)
+@draws(50, 3000)
 def test_damaged_reports_are_kept_in_one_file_or_the_other(finished, tmp_path, seeds):  # noqa: F811
     run = shutil.copytree(finished, tmp_path / "run")
     metrics, aside, folder = run / "metrics.jsonl", run / "metrics.aside.jsonl", open_run(run)

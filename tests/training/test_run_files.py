@@ -21,6 +21,7 @@ from evergrad._registry import ESTIMATORS
 from evergrad._training.build import make_job, takes_kernels
 from evergrad._training.folder import open_run
 from evergrad._training.resolve import resolve
+from tests.helpers import crossed
 from tests.tiny_run import STEPS, TINY, contents, finished, refused, succeed  # noqa: F401
 from tests.training_helpers import (
     as_older_versions_did,
@@ -349,22 +350,26 @@ def open_run_lock(folder):
 # ---- kernels
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", crossed(ESTIMATORS, lambda estimator: estimator in ("ok", "rtrl", "tbptt")))
 def test_who_takes_kernels(estimator, monkeypatch):
-    """Those whose compiled loop asks for them, and not where all is small."""
-    asked = []
+    """Those whose steps call them, and not where all is small."""
+    called, call = [], native.call
     cell = {"rflo": "leaky", "kernl": "rnn"}.get(estimator, "rhn")
     own = {"order": 1} if estimator == "snap" else {}  # all that dense weights allow
-    job = make_job(resolve("copy", {"estimator": estimator, "cell": cell, "units": 16, "batch": 2} | own))
+    job = make_job(resolve("copy", {"estimator": estimator, "cell": cell, "units": 8, "batch": 4} | own))
     monkeypatch.setattr(native, "available", lambda: True)
     assert not takes_kernels(job)
     monkeypatch.setattr(native, "SMALL", 1)
+    jax.clear_caches()  # what was small is large now
     takes = takes_kernels(job)
-    monkeypatch.setattr(native, "available", lambda: bool(asked.append("for kernels")))
+    monkeypatch.setattr(native, "call", lambda *args, **words: called.append(args) or call(*args, **words))
+    jax.clear_caches()
     fixed = job.learner._recipe, job.source, 1, jnp.int32(1)
-    jax.clear_caches()  # an equal learner may have been asked before
     eqx.filter_eval_shape(program("follow", True), fixed, *eqx.filter_eval_shape(job.start))
-    assert takes == bool(asked)
+    assert takes == bool(called)
+    monkeypatch.setattr(native, "available", lambda: False)
+    jax.clear_caches()
+    assert not takes_kernels(job)
 
 
 def test_whether_kernels_were_used_is_in_the_settings_and_said_when_it_changes(run, monkeypatch):

@@ -6,18 +6,23 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from evergrad._core.files import written_whole
 from evergrad.bench.streams import validate
-from evergrad.bench.streams.rivals import OURS, fixed, ours, seeded
+from evergrad.bench.streams.rivals import LEARNERS, OURS, fixed, seeded
 from evergrad.bench.streams.sets import Stream
 
 WARM = 100  # samples left out of the times: they hold what is compiled once
 DEEP_RIVER = "deep-river LSTM"
+ONE_BY_ONE, WHOLE = f"{OURS}, one by one", f"{OURS}, whole series"
+
+Wanted = Callable[[str, str, int], bool]  # stream, model, seed
 
 
 class FailedRival(RuntimeError):
@@ -43,43 +48,58 @@ def run(stream: Stream, model: str, seed: int, made) -> Result:
     return _result(stream, model, seed, predictions, seconds, validate.size(made))
 
 
-def run_at_once(stream: Stream, seed: int) -> Result:
+def run_at_once(stream: Stream, model: str, seed: int, make: Callable[[int], Any]) -> Result:
     """A whole series handed over, timed on a second series of its length, when all is compiled."""
     names = sorted({name for x in stream.features for name in x}, key=repr)
     X, y = np.array([[x[name] for name in names] for x in stream.features]), np.array(stream.targets)
-    ours(stream, seed).run(X, y, delay=stream.delay)
-    model = ours(stream, seed)
+    make(seed).run(X, y, delay=stream.delay)
+    made = make(seed)
     start = time.perf_counter()
-    predictions = model.run(X, y, delay=stream.delay).tolist()
+    predictions = made.run(X, y, delay=stream.delay).tolist()
     each = (time.perf_counter() - start) / len(y)
-    return _result(stream, f"{OURS}, whole series", seed, predictions, [each] * len(y), validate.size(model))
+    return _result(stream, model, seed, predictions, [each] * len(y), validate.size(made))
 
 
-def compare(stream: Stream, seeds: int):
-    """Results, one after the other."""
+def compare(stream: Stream, seeds: int, wanted: Wanted) -> Iterator[Result]:
+    """Those results that are wanted, one after the other.
+
+    Ours that learn numbers are handed the whole series, which gives the errors of learning one by one; labels come one by one,
+    since nobody knows at the start how many there will be. With seed 0 it is done the other way too, for its time.
+    """
     for name, make in fixed(stream).items():
-        yield run(stream, name, 0, make())
+        if wanted(stream.name, name, 0):
+            yield run(stream, name, 0, make())
+    same = len({frozenset(x) for x in stream.features}) == 1  # features in all samples, as arrays have them
+    whole = same and not stream.classes
     for name, make in seeded(stream).items():
         for seed in range(seeds):
-            yield run(stream, name, seed, make(seed))
-    if len({frozenset(x) for x in stream.features}) == 1:
-        for seed in range(seeds):
-            yield run_at_once(stream, seed)
+            if wanted(stream.name, name, seed):
+                at_once = whole and name in LEARNERS
+                yield run_at_once(stream, name, seed, make) if at_once else run(stream, name, seed, make(seed))
+    if whole and wanted(stream.name, ONE_BY_ONE, 0):
+        yield run(stream, ONE_BY_ONE, 0, seeded(stream)[OURS](0))
+    if same and stream.classes and wanted(stream.name, WHOLE, 0):
+        yield run_at_once(stream, WHOLE, 0, seeded(stream)[OURS])
 
 
-def compare_deep_river(streams: list[Stream], seeds: int, python: Path):
+def compare_deep_river(streams: list[Stream], seeds: int, python: Path, wanted: Wanted) -> Iterator[Result]:
     """In its own environment, since its pins conflict with ours."""
+    for seed in range(seeds):
+        left = [stream for stream in streams if wanted(stream.name, DEEP_RIVER, seed)]
+        if left:
+            yield from _deep_river(left, seed, python)
+
+
+def _deep_river(streams, seed, python):
     content = [
         {key: getattr(s, key) for key in ("name", "features", "targets", "delay", "classes", "first")} for s in streams
     ]
     with tempfile.TemporaryDirectory() as folder:
         given, found = Path(folder, "streams.json"), Path(folder, "results.json")
         given.write_text(json.dumps(content))
-        for seed in range(seeds):
-            files = deep_river_run_path(), given, found, validate.__file__
-            _run_rival([python, *files, str(seed)])
-            for stream, got in zip(streams, json.loads(found.read_text()), strict=True):
-                yield _row(stream, DEEP_RIVER, seed, got["error"], got["seconds"], got["bytes"])
+        _run_rival([python, deep_river_run_path(), given, found, validate.__file__, str(seed)])
+        for stream, got in zip(streams, json.loads(found.read_text()), strict=True):
+            yield _row(stream, DEEP_RIVER, seed, got["error"], got["seconds"], got["bytes"])
 
 
 def _run_rival(words: list) -> None:
@@ -105,6 +125,7 @@ def summary(results: list[Result]) -> list[dict[str, object]]:
         {
             "stream": stream,
             "model": model,
+            "samples": rows[0].samples,
             "seeds": len(rows),
             "error": statistics.mean(r.error for r in rows),
             "spread": statistics.stdev([r.error for r in rows]) if len(rows) > 1 else 0.0,
@@ -121,6 +142,15 @@ def write_csv(results: list[Result], path: Path) -> None:
         writer = csv.DictWriter(file, asdict(results[0]).keys())
         writer.writeheader()
         writer.writerows(asdict(r) for r in results)
+
+
+def read_csv(path: Path) -> list[Result]:
+    """What `write_csv` wrote; nothing if there is no such file."""
+    if not path.exists():
+        return []
+    kinds = get_type_hints(Result)
+    with path.open(newline="") as file:
+        return [Result(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(file)]
 
 
 def _result(stream, model, seed, predictions, seconds, size):

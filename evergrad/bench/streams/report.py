@@ -8,6 +8,8 @@ from rich.table import Table
 from evergrad.bench.streams.bench import DEEP_RIVER
 from evergrad.bench.streams.rivals import OURS
 
+_COLUMNS, _CUT = 4, 3  # panels beside each other, and where their bars end
+
 
 def table(rows: list[dict[str, Any]]) -> Table:
     """The last column compares median times: how many samples a model takes while deep-river takes one."""
@@ -29,21 +31,32 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     from evergrad._training.plots import save
 
     streams = list(dict.fromkeys(row["stream"] for row in rows))
-    figure, axes = style.subplots(1, len(streams), figsize=(2.6 * len(streams) + 2.2, 3.2), sharey=True, squeeze=False)
     models = list(dict.fromkeys(row["model"] for row in rows))[::-1]
-    for axis, stream in zip(axes[0], streams, strict=True):
-        here = {row["model"]: row for row in rows if row["stream"] == stream}
-        unit = here["persistence"]["error"]
-        for place, model in enumerate(models):
-            if model in here:
-                colour = {OURS: style.OURS, DEEP_RIVER: style.THEIRS}.get(model, style.OTHERS)
-                height, spread = here[model]["error"] / unit, here[model]["spread"] / unit
-                axis.barh(place, min(height, 3), xerr=spread, color=colour)
-                if height > 3:
-                    axis.text(2.95, place, f"{height:.1f}", ha="right", va="center", fontsize=7, color="white")
-        axis.axvline(1, color="black", linewidth=0.8)
-        axis.set_title(stream, fontsize=9)
-        axis.set_xlim(0, 3)
-    axes[0][0].set_yticks(range(len(models)), models, fontsize=8)
-    figure.supxlabel("error / error of persistence (cut at 3)", fontsize=9)
+    columns = min(_COLUMNS, len(streams))
+    lines = -(-len(streams) // columns)
+    size = 2.2 * columns + 2.2, (0.25 * len(models) + 0.6) * lines + 0.4
+    figure, axes = style.subplots(lines, columns, figsize=size, sharey=True, squeeze=False)
+    for axis, stream in zip(axes.flat, streams, strict=False):
+        _panel(axis, stream, {row["model"]: row for row in rows if row["stream"] == stream}, models)
+    for axis in axes.flat[len(streams) :]:
+        axis.set_visible(False)
+    for line in axes:
+        line[0].set_yticks(range(len(models)), models, fontsize=8)
+    figure.supxlabel(f"error / error of persistence (cut at {_CUT})", fontsize=9)
     save(figure, path)
+
+
+def _panel(axis: Any, stream: str, here: dict[str, dict[str, Any]], models: list[str]) -> None:
+    from evergrad import _style as style
+
+    unit = here["persistence"]["error"]
+    for place, model in enumerate(models):
+        if model in here:
+            colour = {OURS: style.OURS, DEEP_RIVER: style.THEIRS}.get(model, style.OTHERS)
+            height, spread = here[model]["error"] / unit, here[model]["spread"] / unit
+            axis.barh(place, min(height, _CUT), xerr=spread if height <= _CUT else None, color=colour)
+            if height > _CUT:
+                axis.text(_CUT - 0.05, place, f"{height:.1f}", ha="right", va="center", fontsize=7, color="white")
+    axis.axvline(1, color="black", linewidth=0.8)
+    axis.set_title(stream, fontsize=9)
+    axis.set_xlim(0, _CUT)

@@ -13,8 +13,8 @@ WINDOW = 16
 OURS = "evergrad"
 NOISY = "evergrad LSTM, OK(4, window 16)"
 TRUNCATED = "evergrad LSTM, TBPTT, same window"
-
-
+LEARNERS = OURS, NOISY, TRUNCATED
+TREE = "river Hoeffding tree"
 FOREST = "river adaptive random forest"
 
 
@@ -59,27 +59,29 @@ def seeded(stream: Stream) -> dict[str, Callable[[int], Any]]:
         OURS: lambda seed: ours(stream, seed),
         NOISY: lambda seed: ours(stream, seed, cell="lstm", units=32),
         TRUNCATED: lambda seed: ours(stream, seed, eg.TBPTT(horizon=WINDOW, stride=1), cell="lstm", units=32),
-        FOREST: lambda seed: forest.ARFClassifier(seed=seed) if stream.classes else forest.ARFRegressor(seed=seed),
+        TREE: lambda seed: (
+            tree.HoeffdingAdaptiveTreeClassifier(seed=seed)
+            if stream.classes
+            else _scaled(tree.HoeffdingAdaptiveTreeRegressor(seed=seed))
+        ),
+        FOREST: lambda seed: (
+            forest.ARFClassifier(seed=seed) if stream.classes else _scaled(forest.ARFRegressor(seed=seed))
+        ),
     }
 
 
 def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
     """Models that do not."""
-    scaler, target_scaler = preprocessing.StandardScaler, preprocessing.TargetStandardScaler
     if stream.classes:
         return {
             "persistence": lambda: Persistence(stream.targets[0]),
-            "river linear": lambda: scaler() | _logistic(stream),
-            "river Hoeffding tree": tree.HoeffdingAdaptiveTreeClassifier,
+            "river linear": lambda: preprocessing.StandardScaler() | _logistic(stream),
         }
     alone = {"units": 1, "learning_rate": 1e-12}  # the network's part stays at nothing
     found = {
         "persistence": lambda: Persistence(0.0),
-        "river linear": lambda: target_scaler(regressor=cast(Any, scaler() | linear_model.LinearRegression())),
-        "river Bayesian linear": lambda: target_scaler(
-            regressor=cast(Any, scaler() | linear_model.BayesianLinearRegression())
-        ),
-        "river Hoeffding tree": tree.HoeffdingAdaptiveTreeRegressor,
+        "river linear": lambda: _scaled(linear_model.LinearRegression()),
+        "river Bayesian linear": lambda: _scaled(linear_model.BayesianLinearRegression()),
         "evergrad, linear part alone": lambda: ours(stream, 0, eg.TBPTT(horizon=1, stride=1), **alone),
     }
     own = stream.own
@@ -87,7 +89,7 @@ def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
         horizon = max(stream.delay, 1)
 
         def linear():
-            return scaler() | linear_model.LinearRegression()
+            return preprocessing.StandardScaler() | linear_model.LinearRegression()
 
         def arima():
             return time_series.SNARIMAX(p=8, d=1, q=0, regressor=linear())
@@ -95,6 +97,11 @@ def fixed(stream: Stream) -> dict[str, Callable[[], Any]]:
         found["river SNARIMAX(8, 1, 0)"] = lambda: Forecast(arima(), own, horizon)
         found["river Holt-Winters"] = lambda: Forecast(time_series.HoltWinters(0.9, 0.1), own, horizon)
     return found
+
+
+def _scaled(regressor):
+    """Features and target standardised: trees have linear models in their leaves, which diverge without."""
+    return preprocessing.TargetStandardScaler(regressor=cast(Any, preprocessing.StandardScaler() | regressor))
 
 
 def _logistic(stream):

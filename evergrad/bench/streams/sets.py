@@ -3,7 +3,7 @@
 import csv
 import gzip
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ class Stream:
     def first(self) -> int:
         """The predictions before that are not judged: no target is known yet, and the level of y is anybody's guess."""
         return max(self.delay, 1)
+
+    def beginning(self, rows: int | None) -> "Stream":
+        """The first so many samples; all for None."""
+        return replace(self, features=self.features[:rows], targets=self.targets[:rows])
 
 
 def water_flow() -> Stream:
@@ -138,10 +142,13 @@ SHARED: dict[str, Callable[[Path], Stream]] = {
 }
 
 
+NAMES = [*BUNDLED, *SHARED]
+
+
 def streams(data: Path | None, only: list[str]) -> Iterator[Stream]:
     """Those that are bundled with river, and those below `data` if it is given."""
-    unknown = [name for name in only if name not in {**BUNDLED, **SHARED}]
-    refuse_unless(not unknown, f"there is no data set {unknown}: choose among {', '.join({**BUNDLED, **SHARED})}.")
+    unknown = [name for name in only if name not in NAMES]
+    refuse_unless(not unknown, f"there is no data set {unknown}: choose among {', '.join(NAMES)}.")
     refuse_unless(data is None or data.is_dir(), f"--data {data} is not a folder.")
     makers = {
         **BUNDLED,
