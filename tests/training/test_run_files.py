@@ -355,7 +355,7 @@ def test_who_takes_kernels(estimator, monkeypatch):
     """Those whose steps call them, and not where all is small."""
     called, call = [], native.call
     cell = {"rflo": "leaky", "kernl": "rnn"}.get(estimator, "rhn")
-    own = {"order": 1} if estimator == "snap" else {}  # all that dense weights allow
+    own = {"snap": {"order": 1}, "ktp": {"rank": 4}}.get(estimator, {})  # all that dense weights, and few units, allow
     job = make_job(resolve("copy", {"estimator": estimator, "cell": cell, "units": 8, "batch": 4} | own))
     monkeypatch.setattr(native, "available", lambda: True)
     assert not takes_kernels(job)
