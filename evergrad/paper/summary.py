@@ -87,5 +87,9 @@ def sentences(claims: list[Claim]) -> list[str]:
 _KINDS = {"holds": (YES,), "fails": (NO, PARTLY), "open": (OPEN,)}
 
 
+_SAID = 3  # clauses in a sentence, which is to be read at a glance; all are in the table
+
+
 def _told(opening, clauses, otherwise="nothing so far"):
-    return f"{opening}: {'; '.join(clauses) or otherwise}."
+    more = f"; and {len(clauses) - _SAID} more, in the table" if len(clauses) > _SAID else ""
+    return f"{opening}: {'; '.join(clauses[:_SAID]) or otherwise}{more}."

@@ -534,6 +534,14 @@ def test_a_figure_is_as_good_as_its_claims():
     assert (found.share, found.verdict) == ("0.1 % to 50 %", summary.PARTLY)
 
 
+def test_a_sentence_says_three_things_and_how_many_more_there_are():
+    made = [claims.Claim("w", "1", "1", YES, "Figure 1", plain=f"claim {i}") for i in range(5)]
+    said = summary.sentences([*made, claims.Claim("w", "1", "2", NO, "Figure 2", plain="another")])
+    assert said[1] == "What holds: claim 0; claim 1; claim 2; and 2 more, in the table."
+    assert said[2] == "What does not hold, or only in part: another."
+    assert said[3] == "What is open: nothing so far."
+
+
 @pytest.mark.slow
 def test_runs_are_exported_and_taken_into_the_page(plan, tmp_path):
     """Also of a run that has not come to its end; a shorter one does not take the place of a longer one."""
