@@ -1,3 +1,4 @@
+import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -127,7 +128,7 @@ class Factors(Influence):
 
         if self.diagonal_rank is not None or memories.alive.shape[1] > 1:
             return pure(carried, memories, keys)
-        return kronecker.fold_or(pure, sign_trick, carried, cells, memories, keys)
+        return kronecker.fold_or(pure, functools.partial(kronecker.fold_by, sign_trick), carried, cells, memories, keys)
 
     def cost(self, sizes, block):
         numbers = self.copies * sizes.m * sizes.q

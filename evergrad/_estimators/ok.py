@@ -1,3 +1,4 @@
+import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -129,13 +130,10 @@ class KroneckerSum(Influence):
         return u, _combine(weights[: len(u)], old) + _combine(weights[len(u) :], new)
 
     def absorb_all(self, carried, cells, memories, keys):
-        def mix(vectors, gram, key):
-            return mixing(vectors, gram, self.rank, self.mix, key)
-
         def pure(carried, memories, keys):
             return stream_by_stream(self, carried, cells, memories, keys)
 
-        return kronecker.fold_or(pure, mix, carried, cells, memories, keys)
+        return kronecker.fold_or(pure, functools.partial(kronecker.fold, self.mix), carried, cells, memories, keys)
 
     def cost(self, sizes, block):
         m, q, r, k = sizes.m, sizes.q, min(self.rank, sizes.p), max(block, 1)

@@ -28,7 +28,7 @@ from evergrad._native.library import cache, load
 __all__ = ["available", "cache", "call", "either", "worth"]
 
 SOURCE = Path(__file__).with_name("kernels.cc")  # and the headers beside it
-KERNELS = ("back", "carry", "combine", "multiply", "outer", "product", "squares")
+KERNELS = ("back", "carry", "combine", "fold", "multiply", "outer", "product", "squares")
 DTYPES = ("float32", "float64")
 NARROW = ("read_bfloat16",)  # of what is kept with fewer digits
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fPIC", "-shared", "-w")

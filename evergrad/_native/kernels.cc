@@ -1,9 +1,10 @@
 // What estimators do with their largest array. That of OK is A [B, m, r, q]: r matrices of m by q for each of B streams.
 //
-//   carry     A := P A in place, for some streams, where P = H_k ... H_1 is the transition of k remembered steps. Also
-//             gives what each of those steps adds, fresh_s = S_s D_s with S_s = H_k ... H_{s+1}, and the Gram matrix of
-//             all r + k terms, in double precision, which goes out as pairs of 32 bits.
-//   combine   A_j := sum over i of w_ij A_i over the old and the fresh terms, in place, for some streams.
+//   fold      A := P A in place, where P = H_k ... H_1 is the transition of k remembered steps, and of its r terms and the k that
+//             the steps add r terms again, with their vectors u (fold.h, mixing.h).
+//   carry     A := P A in place over one step, and the Gram matrix of all r + 1 terms, in double precision, which goes out as
+//             pairs of 32 bits.
+//   combine   A_j := sum over i of w_ij A_i over the old terms and the fresh one, in place.
 //   multiply  A := P A in place for given P [B, m, m]: for the benchmark, which asks what the products alone take.
 //   squares   the sum of the squares of any array, for all streams.
 //   read      what is kept in bfloat16, contracted (narrow.h).
@@ -17,171 +18,13 @@
 // No number is summed in an order that depends on how many threads there are.
 
 #include "backward.h"
+#include "fold.h"
 #include "narrow.h"
 #include "products.h"
 #include "team.h"
 #include "vectors.h"
 
 namespace {
-
-// ---- the transition of a window ----------------------------------------------------------------------------------
-
-// The remembered steps of one stream: D [k, s, g, n], E [k, s, s, n], alive [k], and the weights of each step as
-// [k, g, n, n], to unit first: H_(a,i),(b,j) = alive (E_ab,i [i = j] + [b = 0] sum over g of D_ag,i W_g,i,j).
-template <typename T>
-struct Steps {
-  const T *diagonals, *direct, *alive, *weights;
-  int64_t k, s, g, n;
-  int64_t m() const { return s * n; }
-  int64_t q() const { return g * n; }
-  const T* D(int64_t step, int64_t a, int64_t gate) const { return diagonals + ((step * s + a) * g + gate) * n; }
-  const T* E(int64_t step, int64_t a, int64_t b) const { return direct + ((step * s + a) * s + b) * n; }
-  const T* W(int64_t step, int64_t gate) const { return weights + (step * g + gate) * n * n; }
-};
-
-// The dense columns of H that start with `column`, as a panel.
-template <typename T>
-void PackTransition(const Steps<T>& steps, int64_t step, int64_t column, T* panel) {
-  const int64_t n = steps.n, there = std::min(kColumns<T>, n - column);
-  const T alive = steps.alive[step];
-  for (int64_t a = 0; a < steps.s; ++a) {
-    for (int64_t i = 0; i < n; ++i, panel += kColumns<T>) {
-      std::fill(panel, panel + kColumns<T>, T(0));
-      for (int64_t gate = 0; gate < steps.g; ++gate) {
-        const T weight = alive * steps.D(step, a, gate)[i];
-        const T* row = steps.W(step, gate) + i * n + column;
-        for (int64_t j = 0; j < there; ++j) panel[j] += weight * row[j];
-      }
-      if (i >= column && i < column + there) panel[i - column] += alive * steps.E(step, a, 0)[i];
-    }
-  }
-}
-
-// fresh[row, step] = S D of one step, for all rows; S is the identity if it is not given.
-template <typename T>
-void CarryForward(const Steps<T>& steps, int64_t step, const T* suffix, T* fresh) {
-  const int64_t n = steps.n, m = steps.m(), q = steps.q();
-  for (int64_t row = 0; row < m; ++row) {
-    T* to = fresh + (row * steps.k + step) * q;
-    if (suffix == nullptr) {
-      std::fill(to, to + q, T(0));
-      for (int64_t gate = 0; gate < steps.g; ++gate) to[gate * n + row % n] = steps.D(step, row / n, gate)[row % n];
-      continue;
-    }
-    for (int64_t gate = 0; gate < steps.g; ++gate, to += n) {
-      for (int64_t a = 0; a < steps.s; ++a) {
-        const T *s = suffix + row * m + a * n, *d = steps.D(step, a, gate);
-        if (a == 0) {
-          for (int64_t i = 0; i < n; ++i) to[i] = s[i] * d[i];
-        } else {
-          for (int64_t i = 0; i < n; ++i) to[i] += s[i] * d[i];
-        }
-      }
-    }
-  }
-}
-
-// next = suffix · H of one step, or H itself if there is no suffix.
-template <typename T>
-void Extend(const Steps<T>& steps, int64_t step, const T* suffix, T* next, T* packed, T* panel) {
-  const int64_t n = steps.n, m = steps.m();
-  if (suffix != nullptr) PackLeft(suffix, m, m, m, packed);
-  for (int64_t column = 0; column < n; column += kColumns<T>) {
-    const int64_t there = std::min(kColumns<T>, n - column);
-    PackTransition(steps, step, column, panel);
-    if (suffix != nullptr) {
-      Panel(packed, panel, kColumns<T>, m, m, next + column, m, there);
-    } else {
-      for (int64_t row = 0; row < m; ++row)
-        std::memcpy(next + row * m + column, panel + row * kColumns<T>, there * sizeof(T));
-    }
-  }
-  for (int64_t row = 0; row < m; ++row) {  // the columns of the other state variables are diagonal
-    for (int64_t b = 1; b < steps.s; ++b) {
-      T* to = next + row * m + b * n;
-      std::fill(to, to + n, T(0));
-      for (int64_t a = 0; a < steps.s; ++a) {
-        const T* e = steps.E(step, a, b);
-        if (suffix != nullptr) {
-          for (int64_t i = 0; i < n; ++i) to[i] += steps.alive[step] * suffix[row * m + a * n + i] * e[i];
-        } else if (row / n == a) {
-          to[row % n] = steps.alive[step] * e[row % n];
-        }
-      }
-    }
-  }
-}
-
-// ---- sums over terms ---------------------------------------------------------------------------------------------
-
-// A row of the state is a matrix of r old and k fresh terms by q numbers.
-template <typename T>
-struct Terms {
-  const T *old, *fresh;
-  int64_t m, r, k, q;
-  int64_t count() const { return r + k; }
-
-  // Columns [from, from + width) of one row, as `rows` rows of `width` numbers, zeros where there is nothing.
-  template <typename To>
-  void Copy(int64_t row, int64_t from, int64_t width, int64_t rows, To* to) const {
-    const int64_t there = std::min(width, q - from);
-    for (int64_t i = 0; i < rows; ++i, to += width) {
-      if (i < count()) {
-        const T* source = i < r ? old + (row * r + i) * q : fresh + (row * k + i - r) * q;
-        std::copy(source + from, source + from + there, to);
-        std::fill(to + there, to + width, To(0));
-      } else {
-        std::fill(to, to + width, To(0));
-      }
-    }
-  }
-};
-
-// sums[4][3] += the inner products of 4 rows and 3 rows of `width` numbers, lane by lane.
-template <typename T>
-inline void InnerTile(const T* x, const T* y, int64_t width, Vector<T>* sums, int64_t stride) {
-  Vector<T> sum[4][3];
-  for (int a = 0; a < 4; ++a)
-    for (int b = 0; b < 3; ++b) sum[a][b] = sums[a * stride + b];
-  for (int64_t c = 0; c < width; c += kLanes<T>) {
-    Vector<T> right[3];
-    for (int b = 0; b < 3; ++b) right[b] = Load(y + b * width + c);
-    for (int a = 0; a < 4; ++a) {
-      const Vector<T> left = Load(x + a * width + c);
-      for (int b = 0; b < 3; ++b) sum[a][b] += left * right[b];
-    }
-  }
-  for (int a = 0; a < 4; ++a)
-    for (int b = 0; b < 3; ++b) sums[a * stride + b] = sum[a][b];
-}
-
-// In double precision: the small eigenvalues of nearly dependent terms are lost in single. Sums are taken over every few
-// rows, so that long ones are off by little: a Gram matrix that is not quite one has no square root.
-template <typename T>
-void Gram(const Terms<T>& terms, double* out) {
-  constexpr int64_t kWidth = 128, kTogether = 8, kLane = kLanes<double>;
-  const int64_t n = terms.count(), padded = RoundUp(n, 12);
-  Scratch<double> scratch(padded * (kWidth + padded * kLane) + 64);
-  double* x = scratch.Take(padded * kWidth);
-  auto* sums = reinterpret_cast<Vector<double>*>(scratch.Take(padded * padded * kLane));
-  std::fill(out, out + n * n, 0.0);
-  for (int64_t row = 0; row < terms.m; ++row) {
-    if (row % kTogether == 0) std::memset(sums, 0, padded * padded * sizeof(Vector<double>));
-    for (int64_t from = 0; from < terms.q; from += kWidth) {
-      const int64_t width = std::min(kWidth, RoundUp(terms.q - from, kLane));
-      terms.Copy(row, from, width, padded, x);
-      for (int64_t i = 0; i < n; i += 4)
-        for (int64_t j = i / 3 * 3; j < n; j += 3)
-          InnerTile<double>(x + i * width, x + j * width, width, sums + i * padded + j, padded);
-    }
-    if (row % kTogether != kTogether - 1 && row != terms.m - 1) continue;
-    for (int64_t i = 0; i < n; ++i)
-      for (int64_t j = i; j < n; ++j)
-        for (int64_t lane = 0; lane < kLane; ++lane) out[i * n + j] += sums[i * padded + j][lane];
-  }
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = i; j < n; ++j) out[j * n + i] = out[i * n + j];
-}
 
 // a := p · a in place, for p [m, m] and a [m, width]; `packed` and `panels` are scratch.
 template <typename T>
@@ -196,45 +39,6 @@ void Multiply(const T* p, int64_t m, T* a, int64_t width, T* packed, T* panels) 
     }
     for (int64_t c = block; c < end; c += kColumns<T>)
       Panel(packed, panels + (c - block) * m, kColumns<T>, m, m, a + c, width, std::min(kColumns<T>, end - c));
-  }
-}
-
-template <typename T>
-void Carry(const Steps<T>& steps, T* a, int64_t r, T* fresh, double* gram) {
-  const int64_t m = steps.m(), strips = RoundUp(m, kRows) * m, block = kBlock * m * kColumns<T>;
-  T* suffix = nullptr;
-  Scratch<T> scratch(2 * m * m + strips + block + 256);
-  T *next = scratch.Take(m * m), *spare = scratch.Take(m * m);
-  T *packed = scratch.Take(strips), *panels = scratch.Take(block);
-  for (int64_t step = steps.k - 1; step >= 0; --step) {
-    CarryForward(steps, step, suffix, fresh);
-    Extend(steps, step, suffix, next, packed, panels);
-    suffix = next;
-    std::swap(next, spare);
-  }
-  Multiply(suffix, m, a, r * steps.q(), packed, panels);
-  Gram(Terms<T>{a, fresh, m, r, steps.k, steps.q()}, gram);
-}
-
-template <typename T>
-void Combine(const Terms<T>& terms, const T* weights, T* out) {
-  constexpr int64_t kWidth = 512 / sizeof(T);
-  const int64_t n = terms.count(), r = terms.r, padded = RoundUp(r, kRows);
-  Scratch<T> scratch(n * padded + (n + padded) * kWidth + 256);
-  T *packed = scratch.Take(n * padded), *x = scratch.Take(n * kWidth), *mixed = scratch.Take(padded * kWidth);
-  std::vector<T> turned(r * n);
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = 0; j < r; ++j) turned[j * n + i] = weights[i * r + j];
-  PackLeft(turned.data(), r, n, n, packed);
-  for (int64_t row = 0; row < terms.m; ++row) {
-    for (int64_t from = 0; from < terms.q; from += kWidth) {
-      const int64_t width = std::min(kWidth, terms.q - from);
-      terms.Copy(row, from, kWidth, n, x);
-      for (int64_t c = 0; c < width; c += kColumns<T>)
-        Panel(packed, x + c, kWidth, r, n, mixed + c, kWidth, kColumns<T>);
-      for (int64_t j = 0; j < r; ++j)
-        std::memcpy(out + (row * r + j) * terms.q + from, mixed + j * kWidth, width * sizeof(T));
-    }
   }
 }
 
@@ -261,47 +65,79 @@ T Squares(const T* from, int64_t numbers) {
 template <ffi::DataType kType>
 using Array = ffi::Buffer<kType>;
 
-// Measured at 128 units and 16 streams, and at 256 and 32: without a window, where XLA factorises between short calls, the
-// pool's threads are a fifth faster than helpers beside them; a window's long fold is a third faster with the helpers.
-template <typename Item>
-void ShareOutFold(ffi::ThreadPool& pool, int64_t steps, int64_t count, Item item) {
-  if (steps > 1) {
-    ShareOut(pool, count, item);
-  } else {
-    ShareOutInPool(pool, count, item);
+// What the streams of a fold have in common.
+template <typename T>
+struct Streams {
+  const T *diagonals, *direct, *alive, *weights;
+  int64_t k, s, g, n;
+  Steps<T> Of(int64_t b) const {
+    return {diagonals + b * k * s * g * n, direct + b * k * s * s * n, alive + b * k, weights, k, s, g, n};
   }
+};
+
+template <ffi::DataType kType>
+auto StreamsOf(Array<kType>& diagonals, Array<kType>& direct, Array<kType>& alive, Array<kType>& weights) {
+  auto d = diagonals.dimensions();
+  return Streams<ffi::NativeType<kType>>{diagonals.typed_data(), direct.typed_data(), alive.typed_data(),
+                                         weights.typed_data(), d[1], d[2], d[3], d[4]};
 }
 
 template <ffi::DataType kType>
-ffi::Error CarryCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S32> first, Array<kType> diagonals,
-                     Array<kType> direct, Array<kType> alive, Array<kType> weights, ffi::Result<Array<kType>> out,
-                     ffi::Result<Array<kType>> fresh, ffi::Result<Array<ffi::U32>> gram) {
+ffi::Error FoldCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> u, Array<kType> regressors,
+                    Array<kType> diagonals, Array<kType> direct, Array<kType> alive, Array<kType> weights,
+                    Array<ffi::U32> bits, int64_t mix, ffi::Result<Array<kType>> out,
+                    ffi::Result<Array<kType>> vectors) {
+  using T = ffi::NativeType<kType>;
+  if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("fold works in place");
+  const auto streams = StreamsOf<kType>(diagonals, direct, alive, weights);
+  const int64_t r = a.dimensions()[2], k = streams.k, p = u.dimensions()[2], n = r + k, random = bits.dimensions()[1];
+  const int64_t numbers = streams.s * streams.n * r * streams.g * streams.n;
+  ShareOut(pool, a.dimensions()[0], [&](int64_t b) {
+    const Steps<T> steps = streams.Of(b);
+    Fold<T> fold(steps, out->typed_data() + b * numbers, r);
+    std::vector<double> gram(n * n), all(n * p), chosen(r * p), shares(r * n);
+    fold.Carry(gram.data());
+    std::copy_n(u.typed_data() + b * r * p, r * p, all.begin());
+    std::copy_n(regressors.typed_data() + b * k * p, k * p, all.begin() + r * p);
+    Mixed(Rows{all.data(), n, p}, Rows{gram.data(), n, n}, static_cast<Mix>(mix), bits.typed_data() + b * random,
+          Rows{chosen.data(), r, p}, Rows{shares.data(), r, n});
+    std::copy(chosen.begin(), chosen.end(), vectors->typed_data() + b * r * p);
+    fold.Combine(std::vector<T>(shares.begin(), shares.end()).data());
+  });
+  return ffi::Error::Success();
+}
+
+// One step, with the inner products of the terms for somebody else to mix them by.
+template <ffi::DataType kType>
+ffi::Error CarryCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> diagonals, Array<kType> direct,
+                     Array<kType> alive, Array<kType> weights, ffi::Result<Array<kType>> out,
+                     ffi::Result<Array<ffi::U32>> gram) {
   using T = ffi::NativeType<kType>;
   if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("carry works in place");
-  auto shape = a.dimensions(), d = diagonals.dimensions();
-  const int64_t m = shape[1], r = shape[2], q = shape[3], some = d[0], k = d[1], s = d[2], g = d[3], n = d[4];
-  if (m != s * n || q != g * n) return ffi::Error::InvalidArgument("carry: shapes do not match");
-  const int64_t b = first.typed_data()[0], terms = r + k;
-  ShareOutFold(pool, k, some, [&](int64_t i) {
-    const Steps<T> steps{diagonals.typed_data() + i * k * s * g * n, direct.typed_data() + i * k * s * s * n,
-                         alive.typed_data() + i * k, weights.typed_data(), k, s, g, n};
-    Carry(steps, out->typed_data() + (b + i) * m * r * q, r, fresh->typed_data() + i * m * k * q,
-          reinterpret_cast<double*>(gram->untyped_data()) + i * terms * terms);
+  const auto streams = StreamsOf<kType>(diagonals, direct, alive, weights);
+  if (streams.k != 1) return ffi::Error::InvalidArgument("carry: one step at a time");
+  const int64_t r = a.dimensions()[2], numbers = streams.s * streams.n * r * streams.g * streams.n;
+  ShareOutInPool(pool, a.dimensions()[0], [&](int64_t b) {
+    const Steps<T> steps = streams.Of(b);
+    Fold<T>(steps, out->typed_data() + b * numbers, r)
+        .Carry(reinterpret_cast<double*>(gram->untyped_data()) + b * (r + 1) * (r + 1));
   });
   return ffi::Error::Success();
 }
 
 template <ffi::DataType kType>
-ffi::Error CombineCall(ffi::ThreadPool pool, Array<kType> a, ffi::Buffer<ffi::S32> first, Array<kType> fresh,
-                       Array<kType> weights, ffi::Result<Array<kType>> out) {
+ffi::Error CombineCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> diagonals, Array<kType> mix,
+                       ffi::Result<Array<kType>> out) {
   using T = ffi::NativeType<kType>;
   if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("combine works in place");
-  auto shape = a.dimensions(), f = fresh.dimensions();
-  const int64_t m = shape[1], r = shape[2], q = shape[3], some = f[0], k = f[2], b = first.typed_data()[0];
-  ShareOutFold(pool, k, some, [&](int64_t i) {
-    T* here = out->typed_data() + (b + i) * m * r * q;
-    const Terms<T> terms{here, fresh.typed_data() + i * m * k * q, m, r, k, q};
-    Combine(terms, weights.typed_data() + i * terms.count() * r, here);
+  auto d = diagonals.dimensions();
+  const int64_t r = a.dimensions()[2], s = d[2], g = d[3], n = d[4];
+  ShareOutInPool(pool, a.dimensions()[0], [&](int64_t b) {
+    const Steps<T> steps{diagonals.typed_data() + b * s * g * n, nullptr, nullptr, nullptr, 1, s, g, n};
+    std::vector<T> turned(r * (r + 1));
+    for (int64_t i = 0; i <= r; ++i)
+      for (int64_t j = 0; j < r; ++j) turned[j * (r + 1) + i] = mix.typed_data()[(b * (r + 1) + i) * r + j];
+    Fold<T>(steps, out->typed_data() + b * s * n * r * g * n, r).Combine(turned.data());
   });
   return ffi::Error::Success();
 }
@@ -398,22 +234,31 @@ auto BindSquares() {
 }
 
 template <ffi::DataType kType>
+auto BindFold() {
+  using A = Array<kType>;
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()
+      .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<Array<ffi::U32>>()
+      .template Attr<int64_t>("mix").template Ret<A>().template Ret<A>();
+}
+
+template <ffi::DataType kType>
 auto BindCarry() {
   using A = Array<kType>;
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()
-      .template Ret<A>().template Ret<A>().template Ret<Array<ffi::U32>>();
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<A>().template Arg<A>()
+      .template Arg<A>().template Arg<A>().template Ret<A>().template Ret<Array<ffi::U32>>();
 }
 
 template <ffi::DataType kType>
 auto BindCombine() {
   using A = Array<kType>;
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<A>().template Arg<A>().template Ret<A>();
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<A>().template Arg<A>()
+      .template Ret<A>();
 }
 
 }  // namespace
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fold_float32, FoldCall<ffi::F32>, BindFold<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fold_float64, FoldCall<ffi::F64>, BindFold<ffi::F64>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(carry_float32, CarryCall<ffi::F32>, BindCarry<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(carry_float64, CarryCall<ffi::F64>, BindCarry<ffi::F64>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(combine_float32, CombineCall<ffi::F32>, BindCombine<ffi::F32>());

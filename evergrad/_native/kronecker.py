@@ -1,78 +1,79 @@
-"""Sums of Kronecker products by kernels: groups of streams, one for each thread, whose arrays are still in the cache when they are mixed."""
+"""Sums of Kronecker products by kernels, every thread a stream at a time."""
 
 from collections.abc import Callable
 from typing import cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt32
 
 from evergrad import _native as native
 from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core.linearize import KroneckerMemory, Memory, recurrent_weights
+from evergrad._core.low_rank import Mix
 from evergrad._core.machine import cores
-from evergrad._core.streamwise import group
 
 Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
 Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
+Fold = Callable[[Carried, KroneckerCell, KroneckerMemory, Array], Carried]
+
+_MIXES: dict[Mix, int] = {"sampling": 0, "signs": 1, "truncate": 2}  # as mixing.h counts them
 
 
 def busy(streams: int) -> bool:
     """Whether most threads would have work."""
-    return 2 * group(streams) > cores()
+    return 2 * streams > cores()
 
 
 def fold_or(
     pure: Callable[..., tuple[Array, ...]],
-    mixing: Mixing,
+    fold: Fold,
     carried: tuple[Array, ...],
     cells: Cell,
     memories: Memory,
     keys: Array,
 ) -> tuple[Array, ...]:
-    """`fold` where that is faster, else pure(carried, memories, keys), which must do the same."""
+    """fold(carried, cells, memories, keys) where that is faster, else pure(carried, memories, keys), which must do the same."""
     if not isinstance(memories, KroneckerMemory) or not native.worth(carried[1][0]) or not busy(len(keys)):
         return pure(carried, memories, keys)
 
     def kernel(carried, memories, keys):
-        return fold(mixing, carried, cast(KroneckerCell, cells), memories, keys)
+        return fold(carried, cast(KroneckerCell, cells), memories, keys)
 
     return native.either(kernel, pure, carried, memories, keys)
 
 
-def fold(mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
-    """Σ uᵢ ⊗ Aᵢ of all streams carried forward over the remembered steps, and with what they add made r terms again.
+def fold(mix: Mix, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
+    """Σ uᵢ ⊗ Aᵢ of all streams carried forward over the remembered steps, and with what they add made r terms again: OK."""
+    u, a = carried
+    bits = random_bits(mix, u.shape[1] + memories.alive.shape[1], keys)
+    steps = memories.regressor, memories.diagonals, memories.direct, memories.alive
+    a, u = native.call("fold", (_like(a), _like(u)), a, u, *steps, _turned(cells), bits, in_place=True, mix=_MIXES[mix])
+    return u, a
 
-    `mixing(vectors, gram, key)` chooses the new terms of one stream: u' and the weights of all old and added Aᵢ in the new.
-    The Gram matrix is in float64, packed.
+
+def random_bits(mix: Mix, terms: int, keys: Array) -> UInt32[Array, "B N"]:
+    """What `low_rank.compress` draws for so many terms: a uniform number, or a sign for each."""
+    return jax.vmap(lambda key: jax.random.bits(key, (terms if mix == "signs" else 2,), jnp.uint32))(keys)
+
+
+def fold_by(
+    mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array
+) -> Carried:
+    """`fold` over one step, with the new terms of a stream chosen by `mixing(vectors, gram, key)`: u' and the weights of all old
+    and added Aᵢ in the new. The Gram matrix is in float64, packed.
     """
-    size = group(len(keys))
-    weights = jnp.transpose(recurrent_weights(cells), (0, 2, 3, 1))
-
-    def some(i, carried):
-        u, a = carried
-        first = i * size
-
-        def pick(tree):
-            return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, size), tree)
-
-        memory = pick(memories)
-        a, fresh, gram = _carry(a, first, memory, weights)
-        vectors = jnp.concatenate([pick(u), memory.regressor], axis=1)
-        chosen, mix = jax.vmap(mixing)(vectors, gram, pick(keys))
-        a = native.call("combine", _like(a), a, first, fresh, mix, in_place=True)
-        return jax.lax.dynamic_update_slice_in_dim(u, chosen, first, 0), a
-
-    return jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(keys) // size), some, carried)
+    u, a = carried
+    steps, terms = (memories.diagonals, memories.direct, memories.alive), u.shape[1] + 1
+    gram = jax.ShapeDtypeStruct((len(u), terms, terms, 2), jnp.uint32)
+    a, found = native.call("carry", (_like(a), gram), a, *steps, _turned(cells), in_place=True)
+    u, mix = jax.vmap(mixing)(jnp.concatenate([u, memories.regressor], axis=1), found, keys)
+    return u, native.call("combine", _like(a), a, memories.diagonals, mix, in_place=True)
 
 
-def _carry(a, first, memory, weights):
-    _, m, r, q = a.shape
-    size, k = memory.alive.shape
-    steps = memory.diagonals, memory.direct, memory.alive
-    fresh = jax.ShapeDtypeStruct((size, m, k, q), a.dtype)
-    gram = jax.ShapeDtypeStruct((size, r + k, r + k, 2), jnp.uint32)
-    return native.call("carry", (_like(a), fresh, gram), a, first, *steps, weights, in_place=True)
+def _turned(cells):
+    """Wₕ of each step, gate by gate, to unit first."""
+    return jnp.transpose(recurrent_weights(cells), (0, 2, 3, 1))
 
 
 def _like(a):

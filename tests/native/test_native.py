@@ -16,11 +16,10 @@ import evergrad as eg
 from evergrad import _native as native
 from evergrad._core import streamwise
 from evergrad._core.influence import stream_by_stream
-from evergrad._core.linearize import initial_state, linearize, recurrent_weights
+from evergrad._core.linearize import dense_diagonals, initial_state, linearize
 from evergrad._core.parameters import repeated
 from evergrad._core.reading import through
 from evergrad._estimators.kf import sign_trick
-from evergrad._estimators.ok import mixing
 from evergrad._native import kronecker
 from evergrad._native.norms import norm
 
@@ -46,24 +45,23 @@ def carried_and_memories(cell, estimator, streams, steps):
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("name", "steps", "dtype"),
+    ("name", "steps", "dtype", "mix"),
     [
-        ("rhn", 1, "float64"),
-        ("rhn", 5, "float64"),
-        pytest.param("rhn", 5, "float32", marks=pytest.mark.slow),
-        ("lstm", 4, "float64"),
-        pytest.param("rnn", 2, "float64", marks=pytest.mark.slow),
+        ("rhn", 1, "float64", "sampling"),
+        ("rhn", 5, "float64", "signs"),
+        pytest.param("rhn", 5, "float32", "sampling", marks=pytest.mark.slow),
+        ("lstm", 4, "float64", "sampling"),
+        pytest.param("lstm", 4, "float64", "truncate", marks=pytest.mark.slow),
+        ("rnn", 15, "float64", "sampling"),  # more terms than regressors
+        pytest.param("rnn", 2, "float64", "signs", marks=pytest.mark.slow),
     ],
 )
-def test_a_fold_by_kernels_is_the_fold(name, steps, dtype):
+def test_a_fold_by_kernels_is_the_fold(name, steps, dtype, mix):
     assert native.available()
-    cell, estimator = CELLS[name](jax.random.key(0)), eg.OK(rank=5, window=steps)
+    cell, estimator = CELLS[name](jax.random.key(0)), eg.OK(rank=5, window=steps, mix=mix)
     given = carried_and_memories(cell, estimator, 4, steps)
     cell, *given = jax.tree.map(lambda a: a.astype(dtype) if is_real(a) else a, (cell, *given))
     cells = changing(cell, steps)
-
-    def mix(vectors, gram, key):
-        return mixing(vectors, gram, estimator.rank, estimator.mix, key)
 
     pure = eqx.filter_jit(lambda cells, carried, *rest: stream_by_stream(estimator.influence, carried, cells, *rest))(
         cells, *given
@@ -84,7 +82,7 @@ def test_the_sign_trick_by_kernels_is_the_sign_trick(name):
     carried, memories, keys = carried_and_memories(cell, estimator, 4, 1)
     for given in (carried, jax.tree.map(jnp.zeros_like, carried)):
         pure = stream_by_stream(estimator.influence, given, repeated(cell, 1), memories, keys)
-        ours = jax.jit(lambda given: kronecker.fold(sign_trick, given, repeated(cell, 1), memories, keys))(given)
+        ours = jax.jit(lambda given: kronecker.fold_by(sign_trick, given, repeated(cell, 1), memories, keys))(given)
         for one, other in zip(ours, pure, strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
 
@@ -100,8 +98,10 @@ def is_real(a):
 
 
 @needs_compiler
-@pytest.mark.parametrize("estimator", [eg.OK(rank=4, window=3), eg.KF(copies=4)], ids=repr)
-def test_training_takes_the_kernels_and_learns_the_same(estimator, monkeypatch):
+@pytest.mark.parametrize(
+    ("estimator", "name"), [(eg.OK(rank=4, window=3), "fold"), (eg.KF(copies=4), "carry")], ids=["ok", "kf"]
+)
+def test_training_takes_the_kernels_and_learns_the_same(estimator, name, monkeypatch):
     """Large enough that they are used; the programs differ, the weights do not."""
     assert native.available()
     cell_key, readout_key = jax.random.split(jax.random.key(0))
@@ -113,7 +113,7 @@ def test_training_takes_the_kernels_and_learns_the_same(estimator, monkeypatch):
         jax.clear_caches()
         learner = eg.Learner(model, estimator, optax.sgd(1e-2))
         state = learner.init(batch=4, key=jax.random.key(2))
-        used.append("evergrad_carry" in learner.compile(xs[:-1], xs[1:]).as_text())
+        used.append(f"evergrad_{name}" in learner.compile(xs[:-1], xs[1:]).as_text())
         state, _ = learner.run(state, xs[:-1], xs[1:])
         weights.append(state.model.cell.weight)
     assert used == [True, False]
@@ -124,13 +124,17 @@ def test_training_takes_the_kernels_and_learns_the_same(estimator, monkeypatch):
 def test_inner_products_are_far_closer_than_the_jitter_that_their_square_root_is_given():
     """Of arrays in single precision, at the size of the paper."""
     assert native.available()
-    cell, estimator = eg.RHN(inputs=4, units=128, key=jax.random.key(0)), eg.OK(rank=16, window=2)
-    given = carried_and_memories(cell, estimator, 2, 2)
+    cell, estimator = eg.RHN(inputs=4, units=128, key=jax.random.key(0)), eg.OK(rank=16, window=0)
+    given = carried_and_memories(cell, estimator, 2, 1)
     cell, (_, a), memories, _ = jax.tree.map(lambda x: x.astype("float32") if is_real(x) else x, (cell, *given))
     a = 1 + a  # all of one sign, which is where rounding adds up
-    weights = jnp.transpose(recurrent_weights(repeated(cell, 2)), (0, 2, 3, 1))
-    a, fresh, gram = kronecker._carry(a, jnp.int32(0), memories, weights)
-    terms = np.concatenate([a[1], fresh[1]], axis=1).astype(np.float64)  # the other stream was reset
+    def carried(a):
+        shape = jax.ShapeDtypeStruct((2, 17, 17, 2), jnp.uint32)
+        steps = memories.diagonals, memories.direct, memories.alive, kronecker._turned(repeated(cell, 1))
+        return native.call("carry", (jax.ShapeDtypeStruct(a.shape, a.dtype), shape), a, *steps, in_place=True)
+
+    a, gram = jax.jit(carried)(a)
+    terms = np.concatenate([a[1], dense_diagonals(memories.diagonals[1, 0])[:, None]], axis=1).astype(np.float64)
     exact = np.einsum("miq,mjq->ij", terms, terms)
     norms = np.sqrt(np.diagonal(exact))
     found = np.asarray(gram[1]).view(np.float64)[..., 0]
@@ -155,11 +159,11 @@ def test_what_is_kept_in_half_the_bytes_is_read_by_a_kernel():
     assert "evergrad_read_bfloat16" in jax.jit(through).lower(delta, a).as_text()
 
 
-def test_groups_divide_the_streams_and_keep_threads_busy(monkeypatch):
+def test_groups_divide_the_streams_and_threads_are_kept_busy(monkeypatch):
     for module in (kronecker, streamwise):
         monkeypatch.setattr(module, "cores", lambda: 4)
     assert [streamwise.group(streams) for streams in (1, 2, 5, 6, 8)] == [1, 2, 1, 3, 4]
-    assert [kronecker.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, False, True, True]
+    assert [kronecker.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, True, True, True]
 
 
 def in_a_new_process(code, **environment):
