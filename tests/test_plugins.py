@@ -172,17 +172,18 @@ def test_a_run_with_all_three_is_trained_resumed_measured_and_planned(theirs, tm
     chosen = ["--cell", "halving", "--readout", "tempered", "--estimator", "fading", "--fade", "0.8", "--window", "2"]
     sizes = ["--units", "4", "--batch", "2", "--steps", "20", "--report", "10"]
     noise = ["lab", "noise", tmp_path / "run", "--estimator", "fading:fade=0.5", "--steps", "20", "--repetitions", "2"]
-    _, about, measured, planned = commands(
+    _, about, resumed, measured, planned = commands(
         theirs,
         ["train", "copy", *chosen, *sizes, "--out", tmp_path / "run"],
         ["info", tmp_path / "run"],
+        ["resume", tmp_path / "run", "--steps", "30"],
         [*noise, "--out", tmp_path / "noise"],
         ["plan", "--cell", "halving", "--units", "4"],
     )
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert "fading" in json.dumps(settings)
     assert "0.8" in json.dumps(settings)
-    assert "30" in evergrad(theirs, "resume", tmp_path / "run", "--steps", "30")
+    assert "done: 30 steps" in resumed
     assert "Fading(window=2, fade=0.8)" in about or "fading" in about
     assert "fading" in measured
     assert "Fading(" in planned
@@ -193,11 +194,12 @@ def test_river_knows_them(theirs, tmp_path):
 
 
 def test_names_that_are_taken_or_mean_something_else_are_refused(theirs):
-    again = "from evergrad.extend import Parameter, register\n"
-    for call, words in (
-        ("register('cell', 'lstm', 'a:B')", "there is evergrad:LSTM of that name"),
-        ("register('animal', 'dog', 'a:B')", "choose one of cell, estimator"),
-        ("register('estimator', 'x', 'a:B', rank=Parameter(int, 'Other'))", "means something else already"),
-    ):
-        code = f"{again}try:\n    {call}\nexcept ValueError as error:\n    print(error)"
-        assert words in python(theirs, "-c", code)
+    refused = {
+        "register('cell', 'lstm', 'a:B')": "there is evergrad:LSTM of that name",
+        "register('animal', 'dog', 'a:B')": "choose one of cell, estimator",
+        "register('estimator', 'x', 'a:B', rank=Parameter(int, 'Other'))": "means something else already",
+    }
+    code = "from evergrad.extend import Parameter, register\n"
+    code += "".join(f"try:\n    {call}\nexcept ValueError as error:\n    print(error)\n" for call in refused)
+    for line, words in zip(python(theirs, "-c", code).splitlines(), refused.values(), strict=True):
+        assert words in line

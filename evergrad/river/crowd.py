@@ -47,10 +47,10 @@ class Crowd:
         return self.unpack([arrays[i] for i in self.rest]), self._row(arrays)[0]
 
     def pack(self, shared: list[Array]) -> list[np.ndarray]:
-        return [np.array(a) for a in self.buffers.split(shared)]
+        return self.buffers.pack(shared)
 
     def unpack(self, arrays: list[np.ndarray]) -> list[Array]:
-        return self.buffers.join([jnp.array(a) for a in arrays])
+        return self.buffers.unpack(arrays)
 
     def inside(self, shared: list[Array], rows: Any) -> Inside:
         """Of the network and rows [B, w], as one of B lanes."""

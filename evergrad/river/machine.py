@@ -51,7 +51,10 @@ class Inside(eqx.Module):
 
 
 class Buffers:
-    """Small arrays joined to one of each type: a compiled call costs some microseconds for every array in and out."""
+    """Small arrays joined to one of each type: a compiled call costs some microseconds for every array in and out.
+
+    Of NumPy's arrays NumPy's are made: outside a compiled function, that is, where JAX would compile a program for each.
+    """
 
     def __init__(self, shapes: list[jax.ShapeDtypeStruct]):
         self.shapes = shapes
@@ -60,17 +63,26 @@ class Buffers:
         types = sorted({a.dtype for a in shapes}, key=str)
         self.groups = [group for t in types if (group := [i for i in small if shapes[i].dtype == t])]
 
-    def join(self, arrays: list[Array]) -> list[Array]:
-        joined = [jnp.concatenate([arrays[i].reshape(-1) for i in group]) for group in self.groups]
+    def join(self, arrays: list[Any]) -> list[Any]:
+        numbers = np if isinstance(arrays[0], np.ndarray) else jnp
+        joined = [numbers.concatenate([arrays[i].reshape(-1) for i in group]) for group in self.groups]
         return [*joined, *(arrays[i] for i in self.large)]
 
-    def split(self, buffers: list[Array]) -> list[Array]:
-        found = dict(zip(self.large, buffers[len(self.groups) :], strict=True))
+    def split(self, buffers: list[Any]) -> list[Any]:
+        numbers = np if isinstance(buffers[0], np.ndarray) else jnp
+        found: dict[int, Any] = dict(zip(self.large, buffers[len(self.groups) :], strict=True))
         for group, buffer in zip(self.groups, buffers, strict=False):
             ends = np.cumsum([self.shapes[i].size for i in group])
-            parts = jnp.split(buffer, ends[:-1])
+            parts = numbers.split(buffer, ends[:-1])
             found.update((i, part.reshape(self.shapes[i].shape)) for i, part in zip(group, parts, strict=True))
         return [found[i] for i in range(len(self.shapes))]
+
+    def pack(self, buffers: list[Array]) -> list[np.ndarray]:
+        """Plain arrays, from which `unpack` makes the same buffers again."""
+        return [np.array(a) for a in self.split([np.asarray(a) for a in buffers])]
+
+    def unpack(self, arrays: list[np.ndarray]) -> list[Array]:
+        return [jnp.array(a) for a in self.join([np.asarray(a) for a in arrays])]
 
 
 class Machine:
@@ -99,7 +111,7 @@ class Machine:
 
     def start(self, key: Array) -> list[Array]:
         # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
-        return self.unpack(self.pack(self.leaves(self._start(key))))
+        return self.unpack([np.asarray(a) for a in self.plain(self._start(key))])
 
     def inside(self, leaves: list[Array]) -> Inside:
         return self.assembled(self.buffers.split(leaves))
@@ -107,7 +119,7 @@ class Machine:
     def leaves(self, inside: Inside) -> list[Array]:
         return self.buffers.join(self.plain(inside))
 
-    def assembled(self, plain: list[Array]) -> Inside:
+    def assembled(self, plain: list[Any]) -> Inside:
         """Of plain arrays, for any number of lanes."""
         arrays = zip(plain, self.is_key, strict=True)
         return jax.tree.unflatten(self.treedef, [jax.random.wrap_key_data(a) if key else a for a, key in arrays])
@@ -279,10 +291,10 @@ class Machine:
 
     def pack(self, leaves: list[Array]) -> list[np.ndarray]:
         """Plain arrays, from which `unpack` makes the same state again."""
-        return [np.array(a) for a in self.buffers.split(leaves)]
+        return self.buffers.pack(leaves)
 
     def unpack(self, arrays: list[np.ndarray]) -> list[Array]:
-        return self.buffers.join([jnp.array(a) for a in arrays])
+        return self.buffers.unpack(arrays)
 
     def grow(self, arrays: list[np.ndarray], larger: "Machine", seed: int) -> list[np.ndarray]:
         """The same packed state with more slots or with more classes: what is new is as at a start."""

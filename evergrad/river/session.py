@@ -230,7 +230,7 @@ class Session:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.seed, self.rates, self.machine = state["seed"], state["rates"], machine(state["settings"])
         self.leaves = self.machine.unpack(state["arrays"])
-        self.taken = int(self.machine.inside(self.leaves).state.time)
+        self.taken = int(self.machine.assembled(state["arrays"]).state.time)
         self.pending = Pending()
         self.pending.samples.extend(Sample(*sample) for sample in state["pending"])
         self.pending.passed.extend(state["passed"])

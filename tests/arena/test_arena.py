@@ -2,11 +2,7 @@
 
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +19,7 @@ from evergrad.arena.clock import estimator_of
 from evergrad.arena.entrants import HORIZONS, entrants
 from evergrad.arena.trial import DONE, LAST, Stand, Terms
 from tests.cli.test_cli_runs import refused
-from tests.training_helpers import succeed
+from tests.training_helpers import evergrad, succeed
 
 KEY = jax.random.key(0)
 SAID = dict.fromkeys(
@@ -236,17 +232,20 @@ def test_a_damaged_or_foreign_result_is_left_alone(tmp_path):
     assert (tmp_path / "result.json").read_text() == "[1, 2]"
 
 
-def test_ctrl_c_keeps_what_is_done(tmp_path):
-    words = [sys.executable, "-m", "evergrad", "arena", "run", *SMALL, "--seeds", "300", "--out", str(tmp_path)]
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
-    limit = time.monotonic() + 300
-    while not (tmp_path / "result.json").exists() and time.monotonic() < limit:
-        time.sleep(0.2)
-    child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=300)
-    assert child.returncode == 128 + signal.SIGINT
-    assert "the same command goes on from here" in out
-    assert 0 < len(json.loads((tmp_path / "result.json").read_text())["trials"]) < 1200
+def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch):
+    """Pressed when the first trial has been written."""
+    write, pressed = results.write, []
+
+    def then_ctrl_c(*given):
+        write(*given)
+        if not pressed:
+            pressed.append(signal.raise_signal(signal.SIGINT))
+
+    monkeypatch.setattr(results, "write", then_ctrl_c)
+    done = evergrad("arena", "run", *SMALL, "--out", tmp_path)
+    assert done.returncode == 128 + signal.SIGINT
+    assert "the same command goes on from here" in done.stdout
+    assert len(json.loads((tmp_path / "result.json").read_text())["trials"]) == 1
 
 
 def test_budgets_say_what_they_try():

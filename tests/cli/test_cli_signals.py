@@ -3,6 +3,8 @@
 import signal
 import time
 
+import pytest
+
 from tests.training_helpers import (
     COPY_OK,
     as_on_the_command_line,  # noqa: F401
@@ -44,6 +46,7 @@ def interrupted(run, number):
     return output
 
 
+@pytest.mark.slow  # as SIGINT below, but for the number
 def test_sigterm_ends_with_143_and_a_second_process_is_refused_before(tmp_path):
     step = step_reached(interrupted(tmp_path / "run", signal.SIGTERM))
     assert (tmp_path / "run" / "checkpoints" / str(step)).is_dir()

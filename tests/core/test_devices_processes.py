@@ -184,6 +184,7 @@ def test_different_settings_are_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow  # what tests/core/test_devices_team.py shows of threads, of a process
 def test_nonsense_at_the_door_does_not_end_process_0_nor_the_waiting(tmp_path):
     where = free_address()
     options = ("--coordinator", where, "--processes", 2, "--process-id", 0, "--join-timeout", 3)

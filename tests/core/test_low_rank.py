@@ -27,11 +27,14 @@ def matrix_of(spectrum, m, n, seed=0):
     rng = np.random.default_rng(seed)
     size = min(m, n)
     u, v = (np.linalg.qr(rng.normal(size=(k, size)))[0] for k in (m, n))
-    return jnp.asarray(u @ np.diag(SPECTRA[spectrum](size)) @ v.T)
+    return u @ np.diag(SPECTRA[spectrum](size)) @ v.T
 
 
 CASES = [(spectrum, *shape) for spectrum in SPECTRA for shape in SHAPES]
+# compiled: operation by operation each would be compiled by itself
 approximate = jax.jit(eg.optimal_low_rank, static_argnames=("rank", "method"))
+compressed = jax.jit(compress, static_argnums=(1, 2))
+included, least_variance = (jax.jit(each, static_argnums=1) for each in (inclusion, eg.optimal_variance))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -68,9 +71,11 @@ def test_signs_have_the_matrix_as_their_mean_and_the_bound_as_their_variance(spe
     _, bound = spread_of(matrix, rank)
     for seed in range(3):
         left, right = approximate(matrix, rank, key=jax.random.key(seed), method="signs")
-        np.testing.assert_allclose(((left @ right.T - matrix) ** 2).sum(), bound, rtol=1e-9, atol=1e-12)
-    d = jnp.linalg.svd(matrix, compute_uv=False)
-    np.testing.assert_allclose((compress(d, rank, "signs", jax.random.key(0)) ** 2).sum(1), d, rtol=1e-9, atol=1e-12)
+        found = np.asarray(left) @ np.asarray(right).T
+        np.testing.assert_allclose(((found - matrix) ** 2).sum(), bound, rtol=1e-9, atol=1e-12)
+    d = np.linalg.svd(matrix, compute_uv=False)
+    z = np.asarray(compressed(d, rank, "signs", jax.random.key(0)))
+    np.testing.assert_allclose((z**2).sum(1), d, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["signs", "sampling"])
@@ -106,10 +111,10 @@ def test_inclusion_agrees_with_the_paper(seed):
     m = next(i for i in range(1, rank + 1) if (rank - i + 1) * d[i - 1] <= d[i - 1 :].sum())
     k, s1, s2 = rank - m + 1, d[m - 1 :].sum(), (d[m - 1 :] ** 2).sum()
     expected = np.r_[np.ones(m - 1), k * d[m - 1 :] / s1]
-    np.testing.assert_allclose(inclusion(jnp.asarray(d), rank), expected, rtol=1e-12)
+    np.testing.assert_allclose(included(d, rank), expected, rtol=1e-12)
     shuffled = rng.permutation(n)
-    np.testing.assert_allclose(inclusion(jnp.asarray(d[shuffled]), rank), expected[shuffled], rtol=1e-12)
-    assert float(eg.optimal_variance(jnp.diag(jnp.asarray(d)), rank)) == pytest.approx(s1**2 / k - s2, rel=1e-9)
+    np.testing.assert_allclose(included(d[shuffled], rank), expected[shuffled], rtol=1e-12)
+    assert float(least_variance(np.diag(d), rank)) == pytest.approx(s1**2 / k - s2, rel=1e-9)
 
 
 @pytest.mark.parametrize("method", ["signs", "sampling"])
@@ -128,8 +133,8 @@ def test_enough_rank_returns_the_matrix(method, shape, kind):
         left, right = approximate(jnp.asarray(matrix), int(rank), key=jax.random.key(1), method=method)
         assert left.shape == (shape[0], rank)
         assert right.shape == (shape[1], rank)
-        np.testing.assert_allclose(left @ right.T, matrix, atol=1e-12)
-        assert float(eg.optimal_variance(jnp.asarray(matrix), int(rank))) == pytest.approx(0, abs=1e-12)
+        np.testing.assert_allclose(np.asarray(left) @ np.asarray(right).T, matrix, atol=1e-12)
+        assert float(least_variance(matrix, int(rank))) == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

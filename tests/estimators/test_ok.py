@@ -1,5 +1,7 @@
 """The paper's two cases, and the mixing of terms that are zero, equal or nearly so."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,6 +79,18 @@ def terms(kind, rng, n=7):
     return u, a
 
 
+@functools.partial(jax.jit, static_argnames=("rank", "mix"))
+def squared_errors(u, a, keys, rank, mix):
+    """The mean error of all draws, and the mean of its square: terms of equal shapes share a program."""
+
+    def draw(key):
+        fewer, weights = mixing(u, _gram(a[None, :rank], a[None, rank:]), rank, mix, key)
+        return fewer.T @ (weights.T @ a) - u.T @ a
+
+    errors = jax.vmap(draw)(keys)
+    return errors.mean(0), (errors**2).sum((1, 2)).mean()
+
+
 @pytest.mark.parametrize(("mix", "dtype"), [("signs", jnp.float64), ("sampling", jnp.float32)])
 @pytest.mark.parametrize(
     "kind",
@@ -86,17 +100,7 @@ def test_mixing_is_unbiased_and_optimal_whatever_the_terms(kind, mix, dtype):
     """Clamping the small factorisation must cost neither the mean nor, to 2 %, the variance."""
     rank, count = 3, 20_000
     u, a = (jnp.asarray(t, dtype) for t in terms(kind, np.random.default_rng(0)))
-
-    @jax.jit
-    def squared_errors(keys):
-        def draw(key):
-            fewer, weights = mixing(u, _gram(a[None, :rank], a[None, rank:]), rank, mix, key)
-            return fewer.T @ (weights.T @ a) - u.T @ a
-
-        errors = jax.vmap(draw)(keys)
-        return errors.mean(0), (errors**2).sum((1, 2)).mean()
-
-    mean, got = squared_errors(jax.random.split(jax.random.key(1), count))
+    mean, got = squared_errors(u, a, jax.random.split(jax.random.key(1), count), rank, mix)
     scale = float(jnp.linalg.norm(u.T @ a))
     rounding = 1e-3 if dtype == jnp.float32 else 1e-6  # of the whole, for terms that nearly cancel
     bound = float(eg.optimal_variance(jnp.asarray(u.T @ a, jnp.float64), rank))

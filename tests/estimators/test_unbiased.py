@@ -9,6 +9,7 @@ once in 10⁴ runs of the whole suite; the keys are fixed all the same.
 import itertools
 import runpy
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +28,7 @@ NOISY = [e for e in ESTIMATORS if ESTIMATORS[e].influence.unbiased and e != "rtr
 CASES = [(e, c, w) for e, c in PAIRS for w in (0, 3) if e in NOISY and c != "leaky"]
 
 
+@eqx.filter_jit
 def carried_influence(estimator, cell, xs, resets, key):
     """[m, ...] of stream 0 after all steps."""
     past, influence = estimator.past, estimator.influence

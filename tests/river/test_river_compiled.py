@@ -6,25 +6,23 @@ import subprocess
 import sys
 import time
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor, compiled
 
 ONE = """
-import jax
-{first}
 from evergrad.river import OnlineRNNRegressor
-OnlineRNNRegressor(units=2, seed=0).predict_one({{"v": 1.0}})
-print(jax.config.jax_compilation_cache_dir)
+OnlineRNNRegressor(units=2, seed=0).predict_one({"v": 1.0})
 """
 
 
-def start(tmp_path, first="", **environment):
+def start(tmp_path):
     unset = ("EVERGRAD_COMPILED", "JAX_COMPILATION_CACHE_DIR")
     plain = {name: value for name, value in os.environ.items() if name not in unset}
-    words = [sys.executable, "-c", ONE.format(first=first)]
-    env = {**plain, "XDG_CACHE_HOME": str(tmp_path), **environment}
-    return subprocess.run(words, env=env, capture_output=True, text=True, check=True)
+    env = plain | {"XDG_CACHE_HOME": str(tmp_path)}
+    return subprocess.run([sys.executable, "-c", ONE], env=env, capture_output=True, text=True, check=True)
 
 
 def test_programs_are_kept_in_a_folder_of_the_users_own(tmp_path):
@@ -39,22 +37,40 @@ def test_programs_are_kept_in_a_folder_of_the_users_own(tmp_path):
     assert {path.name for path in folder.glob("jit__look-*-cache")} == kept, "found again"
 
 
-def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
-    folder = tmp_path / "evergrad" / "compiled"
-    folder.mkdir(parents=True)
-    folder.parent.chmod(0o700)
-    folder.chmod(0o777)
-    found = start(tmp_path)
-    assert "others can write to" in found.stderr
-    assert found.stdout.strip() == "None"
-    assert not list(folder.iterdir())
+@pytest.fixture
+def without_cache(tmp_path, monkeypatch):
+    """As a process that has compiled nothing yet and whose user has said nothing; the tests' own cache comes back after."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("EVERGRAD_COMPILED")
+    tests_own, least = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield tmp_path / "evergrad" / "compiled"
+    jax.config.update("jax_compilation_cache_dir", tests_own)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+    compilation_cache.reset_cache()
 
 
-def test_it_can_be_switched_off_and_a_cache_of_the_users_stays(tmp_path):
-    assert start(tmp_path, EVERGRAD_COMPILED="0").stdout.strip() == "None"
-    own = f"jax.config.update('jax_compilation_cache_dir', '{tmp_path / 'own'}')"
-    assert start(tmp_path, own).stdout.strip() == str(tmp_path / "own")
-    assert not (tmp_path / "evergrad" / "compiled").exists()
+def kept_by_now():
+    """Whether a process that asks now keeps its programs, and where."""
+    return compiled.keep.__wrapped__(), jax.config.jax_compilation_cache_dir
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(without_cache):
+    assert kept_by_now() == (True, str(without_cache))
+    jax.config.update("jax_compilation_cache_dir", None)
+    without_cache.chmod(0o777)
+    with pytest.warns(UserWarning, match="others can write to"):
+        assert kept_by_now() == (False, None)
+    assert not list(without_cache.iterdir())
+
+
+def test_it_can_be_switched_off_and_a_cache_of_the_users_stays(without_cache, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("EVERGRAD_COMPILED", "0")
+        assert kept_by_now() == (False, None)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    assert kept_by_now() == (False, str(tmp_path / "own"))
+    assert not without_cache.exists()
 
 
 def test_what_was_used_longest_ago_goes_first(tmp_path, monkeypatch):
