@@ -8,6 +8,7 @@ steps, a mean over seeds with its spread: 0 can be had, and 1 is what saying 0 c
 """
 
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,8 +33,8 @@ CELLS = {
 OPTIMISER = optax.adam(optax.cosine_decay_schedule(RATE, STEPS))
 
 
-def squared_error(name: str, seed: int) -> float:
-    """Over the last steps of a run."""
+def begun(name: str, seed: int) -> tuple[eg.Learner, eg.State, Rotation, Any]:
+    """A run before its first step: the learner, its state, the task and where it is."""
     kind, units, options = CELLS[name]
     keys = jax.random.split(jax.random.key(seed), 4)
     task = Rotation(DIMENSIONS, EPISODE, seed)
@@ -42,7 +43,12 @@ def squared_error(name: str, seed: int) -> float:
     model = eg.Model(cell, eg.Linear(seen, task.outputs, key=keys[1], initial="fan_in"))
     estimator = eg.RTRL(window=0 if isinstance(cell, eg.UnitCell) else STATES)
     learner = eg.Learner(model, estimator, OPTIMISER, clip=1.0)
-    state, position = learner.init(batch=BATCH, key=keys[2]), task.start(batch=BATCH, key=keys[3])
+    return learner, learner.init(batch=BATCH, key=keys[2]), task, task.start(batch=BATCH, key=keys[3])
+
+
+def squared_error(name: str, seed: int) -> float:
+    """Over the last steps of a run."""
+    learner, state, task, position = begun(name, seed)
     _, _, losses = learner.follow(state, task, position, STEPS, room=STEPS)
     return float(np.asarray(losses)[-LAST:].mean())
 

@@ -66,7 +66,7 @@ def _by_time(lines: list[Line]) -> Picture:
 
 def _scatter(place: Any, group: list[Line]) -> None:
     cells = list(dict.fromkeys((line.cell, line.units) for line in group))
-    for line in group:
+    for at, line in enumerate(sorted(group, key=lambda line: (line.reached or 0, line.milliseconds))):
         colour = line_style(cells.index((line.cell, line.units)))["color"]
         filled = colour if line.untruncated else "none"
         where = line.milliseconds, line.reached or 0
@@ -74,7 +74,9 @@ def _scatter(place: Any, group: list[Line]) -> None:
         if line.reached is None and not line.rolling:  # too many, one on another
             continue
         words = str(line.horizon) if line.rolling else line.estimator.partition("(")[0]
-        place.annotate(words, where, xytext=(4, 3), textcoords="offset points", fontsize=6, color=colour)
+        place.annotate(
+            words, where, xytext=(4, -9 if at % 2 else 3), textcoords="offset points", fontsize=6, color=colour
+        )
     for at, (cell, units) in enumerate(cells):
         place.plot([], [], marker="o", ls="", color=line_style(at)["color"], label=f"{cell} {units}")
     # outside, since its marks look like what they stand for

@@ -179,7 +179,7 @@ class Bite:
     @property
     def sentence(self) -> str:
         line = self.line
-        who = f"{line.task}, {line.cell} {line.units}: {line.estimator} ({_time(line.milliseconds)})"
+        who = f"{line.task}, {line.cell} {line.units}: {line.estimator} ({_time(line.milliseconds)} over all lags)"
         if not any(row.learned for row in line.rows):
             told = ", ".join(f"{row.lag} ({row.of} seeds)" for row in line.rows)
             return f"{who} learns at none of the lags {told}."
@@ -192,7 +192,8 @@ class Bite:
 
     def _at(self, lag):
         ours, other = self.line.at[lag], self.rivals[lag]
-        return f"at {lag} in {ours.of} seeds, {other.estimator} ({_time(other.milliseconds)}) in {other.of}"
+        mine, theirs = _time(ours.milliseconds), _time(other.milliseconds)
+        return f"at {lag} in {ours.of} seeds ({mine}), {other.estimator} ({theirs}) in {other.of}"
 
 
 def bites(found: list[Line]) -> list[Bite]:

@@ -122,9 +122,19 @@ def test_the_rival_is_rolling_tbptt_of_no_less_time_a_step():
     assert {row.estimator for row in bite.rivals.values()} == {"TBPTT(horizon=64)"}
     assert bite.lags == [200]
     assert bite.sentence.endswith(
-        "learns up to a lag of 200, where rolling TBPTT of no less time a step does not: at 200 in 2 of 3 seeds, "
-        "TBPTT(horizon=64) (1.1 ms a step) in 1 of 3."
+        "learns up to a lag of 200, where rolling TBPTT of no less time a step does not: at 200 in 2 of 3 seeds "
+        "(1 ms a step), TBPTT(horizon=64) (1.1 ms a step) in 1 of 3."
     )
+
+
+def test_times_are_those_of_the_lag_that_is_spoken_of():
+    """A line that is slower at another lag is no reason to name a time above its rival's."""
+    trials = trial(lag=100, ms=5.0) + trial(lag=200, ms=1.0)
+    for lag in (100, 200):
+        trials += trial("TBPTT(horizon=64)", lag, (1.0,), 1.5, 64)
+    (bite,) = results.bites(results.lines(results.rows(trials)))
+    assert bite.lags == [200]
+    assert "at 200 in 1 of 1 seeds (1 ms a step), TBPTT(horizon=64) (1.5 ms a step) in 0 of 1" in bite.sentence
 
 
 def test_what_was_not_shown_is_not_said():

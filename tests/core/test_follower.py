@@ -37,6 +37,7 @@ def all_on_one_and_one_on_all(estimator, cell):
 def test_streams_and_heads_add_up_to_the_learners_gradient(estimator, cell):
     model = make_model(cell, scale=2.0)
     xs, ys, resets = make_data(STEPS, batch=BATCH)
+    resets[3, 0] = resets[6, 1] = True
     _, exact = eg.gradients(model, estimator, xs, ys, resets, key=KEY)
     gradient, found = followed(estimator, model.cell, xs, resets)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.planted import page
 from tests.planted.errors import ERRORS, Planted
 
-COPIED, LINKED = ("evergrad", "tests"), ("docs", "examples", "experiments", "benchmarks", "scripts", "pyproject.toml")
+COPIED, LINKED = ("evergrad", "tests", "examples"), ("docs", "experiments", "benchmarks", "scripts", "pyproject.toml")
 # a test that fails for another reason than what it asserts says nothing of its oracle
 ASSERTED = re.compile(r"^FAILED .* - (AssertionError|assert |Failed: DID NOT RAISE)", re.MULTILINE)
 
@@ -58,7 +58,7 @@ def caught(error: Planted) -> str:
     """ "yes", or what happened instead."""
     with tempfile.TemporaryDirectory(prefix="evergrad-planted-") as name:
         copied(folder := Path(name))
-        source = folder / "evergrad" / error.file
+        source = folder / error.path
         text = source.read_text()
         if text.count(error.right) != 1:
             return "the text to be replaced is not there once"

@@ -4,20 +4,8 @@
 which test is meant is checked by tests/planted/test_planted.py.
 """
 
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Planted:
-    """In `file` of the package `right`, which is there once, becomes `wrong`, and `test` fails."""
-
-    oracle: str
-    test: str
-    file: str
-    right: str
-    wrong: str
-    what: str  # the error in words
-
+from tests.planted.kind import Planted
+from tests.planted.reaching import DEMO_SAYS, FOLLOWED, MORE_OF_THE_ARENA, REACHED, REWARDS
 
 LOCAL, SNAP, UORO, ARTBP = (f"tests/estimators/test_{name}.py::" for name in ("local", "snap", "uoro", "artbp"))
 DNI, KERNL, REVERSE, SLIPS = (f"tests/estimators/test_{name}.py::" for name in ("dni", "kernl", "reverse_kf", "slips"))
@@ -983,6 +971,10 @@ GROUPS = {
     "Slips of public code that are not above": PUBLIC,
     "Tasks with a known optimum": KNOWN,
     "Stream learners": STREAMS,
-    "The arena": ARENA_SAYS,
+    "The arena": ARENA_SAYS + MORE_OF_THE_ARENA,
+    "How far a gradient looks": REACHED,
+    "The demo": DEMO_SAYS,
+    "Gradients for losses of your own": FOLLOWED,
+    "Learning from rewards": REWARDS,
 }
 ERRORS = [each for group in GROUPS.values() for each in group]

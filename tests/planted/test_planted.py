@@ -19,7 +19,7 @@ def functions(file):
 def test_an_error_can_be_planted(error):
     file, name = error.test.split("::")
     assert name.split("[")[0] in functions(file)
-    source = (page.ROOT / "evergrad" / error.file).read_text()
+    source = (page.ROOT / error.path).read_text()
     assert source.count(error.right) == 1
     ast.parse(source.replace(error.right, error.wrong))
 
