@@ -13,6 +13,8 @@ from evergrad._core.linearize import KroneckerMemory, Memory, recurrent_weights
 from evergrad._core.machine import cores
 from evergrad._core.streamwise import group
 
+LITTLE = 1 << 17  # numbers of a stream below which XLA's operations cost more than threads without work
+
 Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
 Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
 
@@ -31,7 +33,9 @@ def fold_or(
     keys: Array,
 ) -> tuple[Array, ...]:
     """`fold` where that is faster, else pure(carried, memories, keys), which must do the same."""
-    if not isinstance(memories, KroneckerMemory) or not native.worth(carried[1][0]) or not busy(len(keys)):
+    if not isinstance(memories, KroneckerMemory) or not native.worth(carried[1][0]):
+        return pure(carried, memories, keys)
+    if not busy(len(keys)) and carried[1][0].size > LITTLE:
         return pure(carried, memories, keys)
 
     def kernel(carried, memories, keys):

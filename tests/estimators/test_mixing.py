@@ -81,7 +81,7 @@ def all_outcomes(u, a, rank, monkeypatch):
     p = np.asarray(inclusion(jnp.asarray(u), gram)).view(np.float64)[:, 0]
     places = np.unique(np.r_[0, np.cumsum(p) % 1, 1])
     middles = (places[1:] + places[:-1]) / 2
-    monkeypatch.setattr(low_rank, "_uniform", lambda key, dtype: doubled(key))
+    monkeypatch.setattr(low_rank, "uniform", lambda key, dtype: doubled(key))
     draw = jax.jit(jax.vmap(lambda number: ok.mixing(jnp.asarray(u), gram, rank, "sampling", number)))
     fewer, weights = draw(jnp.asarray(middles.view(np.uint32).reshape(-1, 2)))
     return np.diff(places), np.einsum("srp,sNr->spN", np.asarray(fewer, float), np.asarray(weights, float))
