@@ -19,7 +19,8 @@ from evergrad._core.placing import along, everywhere, place
 from evergrad._core.readouts import Readout
 from evergrad._core.sources import Data, Source
 from evergrad._estimators.base import Estimator
-from evergrad._pasts import base as pasts
+from evergrad._native import random
+from evergrad._pasts import base as pasts, slots
 from evergrad._pasts.base import Seen, Track
 
 
@@ -65,7 +66,7 @@ class Output(eqx.Module):
     predictions: Any  # [*T, B, outputs], or a pytree of such arrays
 
 
-Consume = Callable[[State, Any, Array, Model, int], tuple[State, Any]]
+Consume = Callable[[State, Any, Array, Model, int, Array], tuple[State, Any]]
 
 
 def start(
@@ -121,9 +122,9 @@ def drive(
 
     With a `limit` it stops after so many of them, and the rest of what is kept stays zero.
 
-    `consume(state, results, t, gradient, steps)` gets, at every step t at which a gradient is due, that of the mean loss over
-    streams summed over the `steps` steps since the last one, and returns the new state and results. Where no step of
-    these had any target, the weights and the optimiser stay as they were.
+    `consume(state, results, t, gradient, steps, target)` gets, at every step t at which a gradient is due, that of the mean
+    loss over streams summed over the `steps` steps since the last one, and returns the new state and results. `target` says
+    whether any of these steps had one: where none had, weights and optimiser must stay as they were.
 
     Room is made, and gradients that wait are taken, between inner loops rather than under a condition at every step, so
     that the influence, the largest array there is, is never copied past a condition. They are loops themselves, of one round
@@ -137,7 +138,7 @@ def drive(
         data, position = source.emit(position)
         state, out, seen = _observe(estimator, state, data, feedback)
         position = source.hear(position, out.losses, state.model)
-        kept = jax.tree.map(lambda all_, one: all_.at[t].set(one), kept, keep(out))
+        kept = jax.tree.map(lambda all_, one: slots.written(all_, one, t), kept, keep(out))
         if waits:
             state = _with_track(state, past.wait(state.track, _over_lanes(seen)))
         else:
@@ -204,7 +205,8 @@ def _observe(estimator, state, data, feedback):
     cell, batch = state.model.cell, across.all_streams(len(state.hidden))
     x, reset = encode(cell, data.x), _looked_up(data.reset, state.hidden.dtype)
     hidden, memory = linearize_all(cell, state.hidden, x, reset)
-    track = estimator.past.remember(cut(estimator.influence), cell, state.track, memory, _keys(state))
+    past, influence, joint = estimator.past, cut(estimator.influence), estimator.past.joint(estimator.influence)
+    track = state.track if joint else past.remember(influence, cell, state.track, memory, _keys(state))
 
     readout, rest = parted(state.model.readout)
 
@@ -220,7 +222,8 @@ def _observe(estimator, state, data, feedback):
     delta = through_layers(cell, memory, hidden, delta)
     taught = _taught(state.model.readout, outputs, data)
     changed = hidden, track, state.time + jnp.uint32(1), taught
-    seen = Seen(delta, in_output, in_readout, jnp.any(data.weight != 0))
+    newest = (memory, _keys(state)) if joint else None
+    seen = Seen(delta, in_output, in_readout, jnp.any(data.weight != 0), newest)
     return eqx.tree_at(lambda s: (s.hidden, s.track, s.time, s.model.readout), state, changed), out, seen
 
 
@@ -239,27 +242,20 @@ def _taught(readout, outputs, data):
 
 
 def _learned(estimator, consume, state, results, t, seen):
-    """What `consume` makes of the gradient of what was seen. Without any target the weights and the optimiser stay as they
-    are: a momentum would move them, and a rate that falls with the updates would fall.
-    """
+    """What `consume` makes of the gradient of what was seen."""
     state, gradient, target = _gradient(estimator, state, seen)
-    new, results = consume(state, results, t, gradient, estimator.past.stride)
-
-    def parts(s):
-        return (s.model, s.optimiser)
-
-    def choose(a, b):
-        return jnp.where(target, a, b) if eqx.is_array(a) else a
-
-    chosen = jax.tree.map(choose, parts(new), parts(state))
-    return eqx.tree_at(parts, new, chosen, is_leaf=lambda leaf: leaf is None), results
+    return consume(state, results, t, gradient, estimator.past.stride, target)
 
 
 def _gradient(estimator, state, seen):
     """The state after it, the gradient of the model, and whether there was a target for it."""
     past, model = estimator.past, state.model
     seen = eqx.tree_at(lambda s: s.target, seen, past.has_target(state.track, seen))
-    cell, track = past.gradient(cut(estimator.influence), model.cell, state.track, state.hidden, seen, _keys(state))
+    influence = cut(estimator.influence)
+    if past.joint(estimator.influence):
+        cell, track = past.advanced(influence, model.cell, state.track, seen)
+    else:
+        cell, track = past.gradient(influence, model.cell, state.track, state.hidden, seen, _keys(state))
     if past.stride == 1:
         cell, seen = _total(cell, seen)
     else:  # what is beside was summed at every step, so that where a run is cut changes nothing
@@ -290,7 +286,7 @@ def _with_track(state, track):
 
 
 def _keys(state):
-    keys = jax.random.wrap_key_data(state.keys, impl=state.generator)
+    keys = jax.random.wrap_key_data(state.keys, impl=random.generator(state.generator, parameters(state.model)))
     return jax.vmap(jax.random.fold_in, (0, None))(keys, state.time)
 
 

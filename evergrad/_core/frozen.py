@@ -49,7 +49,7 @@ def _gradients(model, estimator, source, key):
     frozen = parameters(model)
     results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), frozen)
 
-    def write(state, results, t, gradient, steps):
+    def write(state, results, t, gradient, steps, target):
         return state, jax.tree.map(lambda all_, one: all_.at[t].set(one), results, gradient)
 
     state = driver.start(model, estimator, batch, key)

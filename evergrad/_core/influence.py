@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array, Float
 
 from evergrad._cells.base import Cell
+from evergrad._core.blocks import first_of
 from evergrad._core.checks import InputError, refuse_unless
 from evergrad._core.costs import Cost, Sizes
 from evergrad._core.linearize import Memory, check_parameters
@@ -27,6 +28,7 @@ class Influence(eqx.Module):
 
     unbiased: eqx.AbstractVar[bool]  # whether E[G'] = G, whatever the cell; the tests hold it to this
     needs_kronecker: ClassVar[bool] = False  # whether it stores what linear maps do as Kronecker products
+    joint: ClassVar[bool] = False  # whether it is faster to absorb a step and to contract at once, by `advance`
 
     @abc.abstractmethod
     def init(self, cell: Cell) -> Any:
@@ -46,6 +48,11 @@ class Influence(eqx.Module):
     @abc.abstractmethod
     def contract(self, carried: Any, cell: Cell, delta: Float[Array, "B m"]) -> Cell:
         """Σ over the streams of δ G, without building G. `carried` has the streams first."""
+
+    def advance(self, carried: Any, cells: Cell, memories: Memory, keys: jax.Array, delta: Array) -> tuple[Any, Cell]:
+        """`absorb_all`, and what `contract` makes of the result."""
+        new = self.absorb_all(carried, cells, memories, keys)
+        return new, self.contract(new, first_of(cells), delta)
 
     @abc.abstractmethod
     def materialise(self, carried: Any, cell: Cell) -> Cell:

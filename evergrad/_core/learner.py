@@ -28,8 +28,8 @@ from evergrad._core.fitting import Progress, fit
 from evergrad._core.model import Model, check_data, joined, weight_dtype
 from evergrad._core.optimisers import in_words, usable
 from evergrad._core.parameters import parameters
+from evergrad._core.rated import rated
 from evergrad._core.recipe import Recipe, placed, program
-from evergrad._core.sameness import Same
 from evergrad._core.sources import Data, Sequence, Source, place_source
 from evergrad._estimators.base import Estimator
 
@@ -85,7 +85,7 @@ class Learner:
         refuse_given_away(model, "Learner(model): this model")
         self.model, self.estimator, self.optimiser, self.clip = model, estimator, usable(optimiser, model), clip
         self.feedback = _feedback(feedback, model, key)
-        self._recipe = Recipe(estimator, Same(self.optimiser), _as_norm(clip, model), self.feedback)
+        self._recipe = Recipe(estimator, rated(self.optimiser), _as_norm(clip, model), self.feedback)
 
     def __repr__(self) -> str:
         """What it trains, and how."""

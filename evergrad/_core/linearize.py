@@ -231,6 +231,20 @@ def through_columns(
     return (memory.alive[:, None, None] * left).reshape(-1, s * n), columns
 
 
+def forward_all(cell: KroneckerCell, memory: KroneckerMemory, v: Float[Array, "B m"]) -> Float[Array, "B m"]:
+    """H v of every stream: one product for all. With zeros beside h it is one with W as it lies, of which no part is copied."""
+    _, s, n = memory.direct.shape[1:]
+    v = v.reshape(-1, s, n)
+    beside = ((0, 0), (cell.inputs, cell.weight.shape[0] - cell.inputs - n))
+    z = product(jnp.pad(v[:, 0], beside), cell.effective_weight).reshape(len(v), -1, n)
+    rows = [
+        _sum(memory.direct[:, a, b] * v[:, b] for b in range(s))
+        + _sum(memory.diagonals[:, a, k] * z[:, k] for k in range(z.shape[1]))
+        for a in range(s)
+    ]
+    return memory.alive[:, None] * jnp.concatenate(rows, axis=1)
+
+
 def of_columns(cell: KroneckerCell, regressor: Float[Array, "*lead p"], columns: Float[Array, "*lead gn"]) -> Cell:
     """Σ ĥ ⊗ δ D over all leading axes, as a gradient: one product."""
     return weight_gradient(cell, outer(regressor, columns))

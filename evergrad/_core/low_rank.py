@@ -33,20 +33,19 @@ def inclusion(d: Float[Array, " N"], rank: int) -> Float[Array, " N"]:
     return jnp.where(p > almost, 1, p)
 
 
-def sampled_rows(p: Float[Array, " N"], rank: int, key: jax.Array) -> Float[Array, "N r"]:
+def sampled_rows(p: Float[Array, " N"], rank: int, u: Float[Array, ""]) -> Float[Array, "N r"]:
     """Random Z of distinct unit rows and zero rows, row j not zero with probability p_j: E[Z Zᵀ] = diag(p).
 
-    Systematic sampling: one uniform number u, and row j is in when u + an integer falls into its stretch of the
+    Systematic sampling: one uniform number u in [0, 1), and row j is in when u + an integer falls into its stretch of the
     cumulative sum. O(N).
     """
-    u = _uniform(key, p.dtype)
     count = jnp.ceil(jnp.cumsum(p) - u)
     chosen = jnp.diff(count, prepend=0) > 0
     slot = jnp.asarray(count, jnp.int32) - 1
     return jnp.asarray(chosen[:, None] & (slot[:, None] == jnp.arange(rank, dtype=jnp.int32)[None]), p.dtype)
 
 
-def _uniform(key: jax.Array, dtype: jnp.dtype) -> Float[Array, ""]:
+def uniform(key: jax.Array, dtype: jnp.dtype) -> Float[Array, ""]:
     """In [0, 1), with all the bits that float64 has: what is kept with a probability of 10⁻¹² is kept so often."""
     high, low = jax.random.bits(key, (2,), jnp.uint32)
     bits = jnp.finfo(dtype).nmant
@@ -95,7 +94,17 @@ def compress(d: Float[Array, " N"], rank: int, mix: Mix, key: jax.Array) -> Floa
         p = jnp.asarray((order < rank) & (d > 0), d.dtype)
     else:
         p = inclusion(d, rank)
-    rows = signed_rows(p, rank, key) if mix == "signs" else sampled_rows(p, rank, key)
+    rows = signed_rows(p, rank, key) if mix == "signs" else sampled_rows(p, rank, uniform(key, p.dtype))
+    return _sized(d, p, rows)
+
+
+def sampled(d: Float[Array, " N"], rank: int, u: Float[Array, ""]) -> Float[Array, "N r"]:
+    """`compress` by sampling, with a given number in [0, 1)."""
+    p = inclusion(d, rank)
+    return _sized(d, p, sampled_rows(p, rank, u))
+
+
+def _sized(d, p, rows):
     kept = p > 0
     return jnp.sqrt(jnp.where(kept, d / jnp.where(kept, p, 1), 0))[:, None] * rows
 

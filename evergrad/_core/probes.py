@@ -140,7 +140,7 @@ def _estimated(model, estimator, data, keys, key) -> Float[Array, "r T"]:
     steps, batch = data[2].shape
     dtype = jax.tree.leaves(parameters(model.cell))[0].dtype
 
-    def compare(state, dots, t, gradient, _):
+    def compare(state, dots, t, gradient, *_):
         along = jax.lax.map(lambda k: _inner(gradient.cell, direction(model.cell, k)), keys)
         return state, dots.at[:, t].set(along)
 

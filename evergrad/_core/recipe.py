@@ -1,7 +1,7 @@
 """What decides the compiled loop of a learner, and the loop: equal recipes share one.
 
-The model is in the state, so learners that differ in their weights alone are equal too. The norm to clip to, and a feedback
-matrix, are arguments of the loop and not part of it.
+The model is in the state, so learners that differ in their weights alone are equal too. Learning rates, the norm to clip to,
+and a feedback matrix are arguments of the loop and not part of it.
 """
 
 import functools
@@ -16,15 +16,15 @@ from evergrad._core import across, driver, placing
 from evergrad._core.driver import Output, State
 from evergrad._core.forward_only import forward_only
 from evergrad._core.model import all_finite
-from evergrad._core.sameness import Same
+from evergrad._core.rated import Rated
 from evergrad._core.sources import Data, Sequence, Source, spread_axes
-from evergrad._core.update import clip_and_update
+from evergrad._core.update import updated
 from evergrad._estimators.base import Estimator
 
 
 class Recipe(eqx.Module):
     estimator: Estimator
-    optimiser: Same
+    optimiser: Rated
     clip: Array | None
     feedback: Float[Array, "n outputs"] | None
 
@@ -85,14 +85,14 @@ class Recipe(eqx.Module):
         axes = placing.everywhere(self), source_axes, -1, state_axes, position_axes
         return placing.spread(part, mesh, given, axes, (state_axes, position_axes, -1, -1))
 
-    def update(self, state: State, results: Any, t: Any, gradient: Any, steps: int) -> tuple[State, Any]:
+    def update(self, state: State, results: Any, t: Any, gradient: Any, steps: int, target: Array) -> tuple[State, Any]:
         """What the driver's `consume` does: the mean gradient of so many steps, clipped, to the optimiser."""
-        mean = jax.tree.map(lambda a: a / steps, gradient)
-        optimiser = self.optimiser.value
-        model, moved = clip_and_update(state.model, optimiser, state.optimiser, mean, clip=self.clip)
+        cell = state.model.cell
+        new = updated(state.model, self.optimiser, state.optimiser, gradient, self.clip, steps, target)
+        state = eqx.tree_at(lambda s: (s.model, s.optimiser), state, new)
         if not self.estimator.trains_cell:  # weight decay would move it without any gradient
-            model = eqx.tree_at(lambda m: m.cell, model, state.model.cell)
-        return eqx.tree_at(lambda s: (s.model, s.optimiser), state, (model, moved)), results
+            state = eqx.tree_at(lambda s: s.model.cell, state, cell)
+        return state, results
 
 
 def placed(recipe: Recipe, mesh: jax.sharding.Mesh) -> Recipe:

@@ -64,7 +64,10 @@ class Sequence(Source):
     data: Data
 
     def emit(self, position):
-        return jax.tree.map(lambda a: a[position], self.data), position + 1
+        def now(a):
+            return jax.lax.dynamic_index_in_dim(a, position, keepdims=False, allow_negative_indices=False)
+
+        return jax.tree.map(now, self.data), position + 1
 
     def stream_axes(self, position):
         return along(1, self), everywhere(position)

@@ -10,6 +10,8 @@ from jaxtyping import Array
 
 from evergrad._core.model import Model
 from evergrad._core.parameters import parameters
+from evergrad._core.rated import Rated
+from evergrad._native import adam
 from evergrad._native.norms import norm
 
 
@@ -47,3 +49,18 @@ def _clipped(gradient: Model, clip: float | Array) -> Model:
     clip = jnp.asarray(clip, size.dtype)
     scale = jnp.minimum(1, clip / jnp.maximum(size, clip))
     return eqx.tree_at(lambda m: m.cell, gradient, jax.tree.map(lambda a: a * scale, gradient.cell))
+
+
+def updated(
+    model: Model, rated: Rated, state: Any, gradient: Model, clip: Array | None, steps: int, target: Array
+) -> tuple[Model, Any]:
+    """The same by the mean of a gradient that is a sum over some steps. Without any `target` the weights and the optimiser stay
+    as they are: a momentum would move them, and a rate that falls with the updates would fall.
+    """
+
+    def pure(model, state, gradient, clip, target, rated):
+        mean = jax.tree.map(lambda a: a / steps, gradient)
+        new = clip_and_update(model, rated.optimiser, state, mean, clip=clip)
+        return jax.tree.map(lambda a, b: jnp.where(target, a, b) if eqx.is_array(a) else a, new, (model, state))
+
+    return adam.updated_or(pure, model, state, gradient, clip, target, rated, steps=steps)

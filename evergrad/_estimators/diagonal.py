@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core.blocks import pulled
 from evergrad._core.linearize import KroneckerMemory, Memory
-from evergrad._core.low_rank import compress
+from evergrad._core.low_rank import sampled, uniform
 from evergrad._core.maps import maps_of
 
 
@@ -55,8 +55,15 @@ def low_rank_diagonals(
 
     D only links the states and gates of one unit, so its singular values are those of n blocks of s x g.
     """
+    return sampled_diagonals(diagonals, rank, uniform(key, diagonals.dtype))
+
+
+def sampled_diagonals(
+    diagonals: Float[Array, "s g n"], rank: int, u: Float[Array, ""]
+) -> tuple[Float[Array, "r m"], Float[Array, "r gn"]]:
+    """The same with a given number in [0, 1), which decides all."""
     left, values, right = unit_svd(diagonals)
-    z = compress(values.reshape(-1), rank, "sampling", key).reshape(*values.shape, rank)
+    z = sampled(values.reshape(-1), rank, u).reshape(*values.shape, rank)
     return (
         jnp.einsum("inr,ain->ran", z, left).reshape(rank, -1),
         jnp.einsum("inr,ign->rgn", z, right).reshape(rank, -1),

@@ -1,13 +1,15 @@
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from evergrad._cells.base import KroneckerCell
 from evergrad._core.blocks import (
     absorbed_one,
     assembled,
     contracted,
+    first_of,
     nothing_yet,
     size_of,
     weight_dtype,
@@ -15,13 +17,17 @@ from evergrad._core.blocks import (
 )
 from evergrad._core.checks import refuse_unless, whole_number
 from evergrad._core.costs import Cost
-from evergrad._core.influence import Influence, step_by_step
-from evergrad._core.linearize import transition
+from evergrad._core.influence import Influence, step_by_step, stream_by_stream
+from evergrad._core.linearize import KroneckerMemory, transition
+from evergrad._core.low_rank import uniform
 from evergrad._core.maps import maps_of, rows_of
-from evergrad._estimators.diagonal import directions, largest_rank
+from evergrad._core.streamwise import over_streams
+from evergrad._estimators.diagonal import directions, largest_rank, sampled_diagonals
 from evergrad._estimators.parts import apart, keys_for, together
 from evergrad._estimators.scaling import mixed
 from evergrad._estimators.windowed import Windowed, check_window, ranks_up_to_default, sizes_of
+from evergrad._native import triples
+from evergrad._native.products import outer
 
 
 class KTP(Windowed):
@@ -85,12 +91,34 @@ class Triples(Influence):
     def absorb(self, carried, cells, memories, key):
         return step_by_step(self._step, carried, cells, memories, key)
 
+    def absorb_all(self, carried, cells, memories, keys):
+        """One step of all streams of a Kronecker cell at once."""
+        if not isinstance(memories, KroneckerMemory) or memories.alive.shape[1] > 1:
+            return stream_by_stream(self, carried, cells, memories, keys)
+        cell, memory = cast(KroneckerCell, first_of(cells)), jax.tree.map(lambda a: a[:, 0], memories)
+        drawn = jax.vmap(lambda key: self._drawn(key, memory.regressor.dtype))(keys)
+        return triples.taken_or(self._taken, carried, cell, memory, *drawn)
+
+    def _drawn(self, key, dtype):
+        """The signs of the triples, and the number that decides which directions of D are kept."""
+        rank_key, sign_key = jax.random.split(key)
+        return jax.random.rademacher(sign_key, (self.rank, 2), dtype), uniform(rank_key, dtype)
+
+    def _taken(self, carried, cell, memory, signs, uniform):
+        def one(triple, memory, signs, uniform):
+            a, b, c = triple
+            d, d_gates = sampled_diagonals(memory.diagonals, self.rank, uniform)
+            carried = a, jax.vmap(transition(cell, memory).matvec)(b), c
+            return self._mixed(carried, (memory.regressor, d, d_gates), signs)
+
+        return over_streams(one, carried, memory, signs, uniform)
+
     def _step(self, carried, cell, memory, key):
         maps = maps_of(cell).maps
-        triples, rest = apart(carried, maps, 3)
+        of_maps, rest = apart(carried, maps, 3)
         keys = [jax.random.split(key) for key in keys_for(key, maps)]
         drawn = directions(cell, memory, self.rank, [rank_key for rank_key, _ in keys])
-        each = zip(maps, triples, drawn, keys, strict=True)
+        each = zip(maps, of_maps, drawn, keys, strict=True)
         new = [
             self._absorbed((a, self._carried(cell, memory, b, which.rows), c), uses, sign_key)
             for which, (a, b, c), uses, (_, sign_key) in each
@@ -107,12 +135,16 @@ class Triples(Influence):
 
     def _absorbed(self, triple, uses, key):
         """The uses of a map are mixed in one after the other."""
-        for use, (vector, d, d_gates) in enumerate(uses):
-            signs = jax.random.rademacher(jax.random.fold_in(key, use) if use else key, (self.rank, 2), d.dtype)
-            vectors = jnp.broadcast_to(vector[None], triple[0].shape)
-            signs = signs[:, 0], signs[:, 1], signs[:, 0] * signs[:, 1]
-            triple = jax.vmap(mixed)(triple, (vectors, d, d_gates), signs)
+        for use, new in enumerate(uses):
+            use_key = jax.random.fold_in(key, use) if use else key
+            triple = self._mixed(triple, new, jax.random.rademacher(use_key, (self.rank, 2), new[1].dtype))
         return triple
+
+    def _mixed(self, triple, new, signs):
+        vector, d, d_gates = new
+        vectors = jnp.broadcast_to(vector[None], triple[0].shape)
+        signs = signs[:, 0], signs[:, 1], signs[:, 0] * signs[:, 1]
+        return jax.vmap(mixed)(triple, (vectors, d, d_gates), signs)
 
     def cost(self, sizes, block):
         p, q, numbers = sizes.p, sizes.q, self.rank * (sizes.p + sizes.m + sizes.q)
@@ -121,14 +153,14 @@ class Triples(Influence):
 
     def contract(self, carried, cell, delta):
         maps = maps_of(cell).maps
-        triples, rest = apart(carried, maps, 3)
-        found = [_contracted(rows_of(delta, e.rows, axis=1), *three) for e, three in zip(maps, triples, strict=True)]
+        of_maps, rest = apart(carried, maps, 3)
+        found = [_contracted(rows_of(delta, e.rows, axis=1), *three) for e, three in zip(maps, of_maps, strict=True)]
         return assembled(cell, found, contracted(rest, cell, delta))
 
     def materialise(self, carried, cell):
-        triples, rest = apart(carried, maps_of(cell).maps, 3)
-        return whole_influence(cell, [jnp.einsum("rp,rm,rq->mpq", *three) for three in triples], rest)
+        of_maps, rest = apart(carried, maps_of(cell).maps, 3)
+        return whole_influence(cell, [jnp.einsum("rp,rm,rq->mpq", *three) for three in of_maps], rest)
 
 
 def _contracted(delta, a, b, c):
-    return jnp.einsum("brp,brq->pq", a, jnp.einsum("bm,brm->br", delta, b)[..., None] * c)
+    return outer(a, jnp.einsum("bm,brm->br", delta, b)[..., None] * c)

@@ -25,16 +25,18 @@ import jaxlib.version
 from evergrad._core.placing import compiler_cuts
 from evergrad._native.library import cache, load
 
-__all__ = ["available", "cache", "call", "either", "worth"]
+__all__ = ["available", "cache", "call", "either", "worth", "worth_a_call"]
 
 SOURCE = Path(__file__).with_name("kernels.cc")  # and the headers beside it
-KERNELS = ("back", "carry", "combine", "fold", "multiply", "outer", "product", "squares")
+KERNELS = ("adam", "back", "carry", "combine", "fold", "mix", "multiply", "outer", "product", "squares", "triples")
 DTYPES = ("float32", "float64")
 NARROW = ("read_bfloat16",)  # of what is kept with fewer digits
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
+RANDOM = ("bits_uint32", "fold_uint32")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared", "-w")
 PATIENCE = 300.0  # seconds for the compiler
 PREFIX = "evergrad_"  # of the names by which programs call them
 SMALL = 1 << 15  # numbers a stream below which it does not matter
+OPERATIONS = 8  # of XLA, that one call stands for
 
 
 def either(kernel: Callable[..., Any], pure: Callable[..., Any], *args: Any) -> Any:
@@ -42,11 +44,20 @@ def either(kernel: Callable[..., Any], pure: Callable[..., Any], *args: Any) -> 
     return jax.lax.platform_dependent(*args, cpu=kernel, default=pure)
 
 
-def call(name: str, results: Any, *args: Any, in_place: bool = False, mapped: bool = False, **attributes: Any) -> Any:
-    """What a kernel gives; `in_place` if its first result is written over its first argument, `mapped` if the kernel
-    takes any axes in front as streams. Under a `vmap` one that does not is called again and again.
+def call(
+    name: str,
+    results: Any,
+    *args: Any,
+    in_place: bool | dict[int, int] = False,
+    mapped: bool = False,
+    **attributes: Any,
+) -> Any:
+    """What a kernel gives; `in_place` if its first result is written over its first argument, or which arguments are written
+    over by which results; `mapped` if the kernel takes any axes in front as streams. Under a `vmap` one that does not is
+    called again and again.
     """
-    aliases, vmap_method = {0: 0} if in_place else None, "broadcast_all" if mapped else "sequential"
+    aliases = in_place if isinstance(in_place, dict) else {0: 0} if in_place else None
+    vmap_method = "broadcast_all" if mapped else "sequential"
     target = f"{PREFIX}{name}_{args[0].dtype}"
     return jax.ffi.ffi_call(target, results, input_output_aliases=aliases, vmap_method=vmap_method)(*args, **attributes)
 
@@ -57,6 +68,15 @@ def worth(one: jax.Array | jax.ShapeDtypeStruct) -> bool:
     Where the compiler cuts arrays there are none: it would put them together again for a kernel, which it cannot look into.
     """
     return math.prod(one.shape) >= SMALL and one.dtype.name in DTYPES and not compiler_cuts() and available()
+
+
+def worth_a_call(tree: Any) -> bool:
+    """Whether kernels can be had, and save more than they cost, for what is done once a step with each of these numbers, for
+    which XLA takes many small operations: then networks of a few thousand are large enough. All must be of one kind.
+    """
+    leaves = jax.tree.leaves(tree)
+    kinds = {a.dtype for a in leaves}
+    return len(kinds) == 1 and worth(jax.ShapeDtypeStruct((OPERATIONS, sum(a.size for a in leaves)), kinds.pop()))
 
 
 @functools.cache
@@ -76,7 +96,7 @@ def available() -> bool:
             stacklevel=2,
         )
         return False
-    for name in (*(f"{kernel}_{dtype}" for kernel in KERNELS for dtype in DTYPES), *NARROW):
+    for name in (*(f"{kernel}_{dtype}" for kernel in KERNELS for dtype in DTYPES), *NARROW, *RANDOM):
         jax.ffi.register_ffi_target(f"{PREFIX}{name}", jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
     return True
 

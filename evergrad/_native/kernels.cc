@@ -8,20 +8,28 @@
 //   multiply  A := P A in place for given P [B, m, m]: for the benchmark, which asks what the products alone take.
 //   squares   the sum of the squares of any array, for all streams.
 //   read      what is kept in bfloat16, contracted (narrow.h).
+//   mix       UORO's one number a weight: rewritten, contracted and measured (rank_one.h).
+//   triples   a step of KTP (triples.h).
 //
 // And what all do, at shapes at which XLA's products take two to three times as long:
 //
 //   product   X W, of few rows and weights as they lie.
 //   outer     X^T Y, of many rows.
 //   back      dL/dh carried back through remembered steps, all of them in one call.
+//   adam      clipping and Adam, for all weights in one call (adam.h).
+//   bits, fold        random bits, the same that JAX draws (threefry.h).
 //
 // No number is summed in an order that depends on how many threads there are.
 
+#include "adam.h"
 #include "backward.h"
 #include "fold.h"
 #include "narrow.h"
 #include "products.h"
+#include "rank_one.h"
 #include "team.h"
+#include "threefry.h"
+#include "triples.h"
 #include "vectors.h"
 
 namespace {
@@ -40,24 +48,6 @@ void Multiply(const T* p, int64_t m, T* a, int64_t width, T* packed, T* panels) 
     for (int64_t c = block; c < end; c += kColumns<T>)
       Panel(packed, panels + (c - block) * m, kColumns<T>, m, m, a + c, width, std::min(kColumns<T>, end - c));
   }
-}
-
-template <typename T>
-T Squares(const T* from, int64_t numbers) {
-  constexpr int64_t kTogether = 4;
-  Vector<T> sum[kTogether] = {};
-  int64_t i = 0;
-  for (; i + kTogether * kLanes<T> <= numbers; i += kTogether * kLanes<T>) {
-    for (int64_t j = 0; j < kTogether; ++j) {
-      const Vector<T> here = Load(from + i + j * kLanes<T>);
-      sum[j] += here * here;
-    }
-  }
-  const Vector<T> all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  T total = 0;
-  for (int64_t lane = 0; lane < kLanes<T>; ++lane) total += all[lane];
-  for (; i < numbers; ++i) total += from[i] * from[i];
-  return total;
 }
 
 // ---- calls from XLA ----------------------------------------------------------------------------------------------
@@ -165,7 +155,7 @@ ffi::Error SquaresCall(ffi::ThreadPool pool, Array<kType> a, ffi::Result<Array<k
   std::vector<T> partial(streams * portions);
   ShareOut(pool, streams * portions, [&](int64_t i) {
     const int64_t b = i / portions, from = i % portions * portion;
-    partial[i] = Squares(a.typed_data() + b * numbers + from, std::min(portion, numbers - from));
+    partial[i] = SumOfSquares(a.typed_data() + b * numbers + from, std::min(portion, numbers - from));
   });
   for (int64_t b = 0; b < streams; ++b) {
     T total = 0;

@@ -13,6 +13,8 @@ from evergrad._core.linearize import KroneckerMemory, Memory, recurrent_weights
 from evergrad._core.low_rank import Mix
 from evergrad._core.machine import cores
 
+LITTLE = 1 << 17  # numbers of a stream below which XLA's operations cost more than threads without work
+
 Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
 Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
 Fold = Callable[[Carried, KroneckerCell, KroneckerMemory, Array], Carried]
@@ -34,7 +36,9 @@ def fold_or(
     keys: Array,
 ) -> tuple[Array, ...]:
     """fold(carried, cells, memories, keys) where that is faster, else pure(carried, memories, keys), which must do the same."""
-    if not isinstance(memories, KroneckerMemory) or not native.worth(carried[1][0]) or not busy(len(keys)):
+    if not isinstance(memories, KroneckerMemory) or not native.worth(carried[1][0]):
+        return pure(carried, memories, keys)
+    if not busy(len(keys)) and carried[1][0].size > LITTLE:
         return pure(carried, memories, keys)
 
     def kernel(carried, memories, keys):
@@ -57,9 +61,7 @@ def random_bits(mix: Mix, terms: int, keys: Array) -> UInt32[Array, "B N"]:
     return jax.vmap(lambda key: jax.random.bits(key, (terms if mix == "signs" else 2,), jnp.uint32))(keys)
 
 
-def fold_by(
-    mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array
-) -> Carried:
+def fold_by(mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
     """`fold` over one step, with the new terms of a stream chosen by `mixing(vectors, gram, key)`: u' and the weights of all old
     and added Aᵢ in the new. The Gram matrix is in float64, packed.
     """

@@ -37,6 +37,7 @@ class Seen(eqx.Module):
     in_output: Any  # of the weights in the cell's output
     readout: Any
     target: Bool[Array, ""]  # whether there was any
+    newest: Any = None  # the memory of the step and its keys, where it is remembered together with its gradient
 
 
 class Past(eqx.Module):
@@ -100,6 +101,16 @@ class Past(eqx.Module):
         self, influence: Influence, cell: Cell, track: Track, hidden: Float[Array, "B m"], seen: Seen, keys: Array
     ) -> tuple[Cell, Track]:
         """Σ over the streams of δ G, of the newest step or of all that waited; `hidden` is the newest state."""
+
+    def joint(self, influence: Influence) -> bool:
+        """Whether a step is remembered together with its gradient, by `advanced`, rather than before it by `remember`."""
+        return False
+
+    def advanced(self, influence: Influence, cell: Cell, track: Track, seen: Seen) -> tuple[Cell, Track]:
+        """`remember` and `gradient` in one."""
+        raise NotImplementedError(
+            f"{type(self).__name__} is joint, and must say how a step and its gradient are taken at once."
+        )
 
     @abc.abstractmethod
     def oldest(self, track: Track) -> Memory | None:

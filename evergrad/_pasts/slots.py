@@ -63,22 +63,29 @@ def slot_of(track: Track, i: Array | int) -> Array:
     return (track.count - 1 - i) % count_of(track)
 
 
-def put(cell: Cell, track: Track, memory: Memory) -> Track:
-    """One step more in the next slot."""
+def written(all_: Array, one: Array, at: Array) -> Array:
+    """One entry of the first axis written over, at a place that is there: XLA need not look whether it is."""
+    return jax.lax.dynamic_update_index_in_dim(all_, one, at, 0, allow_negative_indices=False)
+
+
+def put(cell: Cell, track: Track, memory: Memory, *, round_: bool = True) -> Track:
+    """One step more in the next slot; after the last comes the first again, unless room is made before (`round_` is False)."""
     slots = count_of(track)
+    at = jax.lax.rem(track.count, jnp.int32(slots)) if round_ else track.count
+    count = jnp.where(track.count == 2 * slots - 1, slots, track.count + 1) if round_ else track.count + 1
 
     def write(slot, new):
-        return jax.lax.dynamic_update_index_in_dim(slot, new, track.count % slots, 0)
+        return written(slot, new, at)
 
     memories = jax.tree.map(write, track.memories, memory)
     weights = None if track.weights is None else jax.tree.map(write, track.weights, parameters(_effective(cell)))
-    changed = memories, weights, jnp.where(track.count == 2 * slots - 1, slots, track.count + 1)
+    changed = memories, weights, count
     return eqx.tree_at(lambda t: (t.memories, t.weights, t.count), track, changed, is_leaf=_is_none)
 
 
 def noted(track: Track, delta: Float[Array, "B m"]) -> Track:
     """dL/dh of the newest step kept beside it."""
-    deltas = jax.lax.dynamic_update_index_in_dim(not_none(track.deltas), delta, slot_of(track, 0), 0)
+    deltas = written(not_none(track.deltas), delta, jax.lax.rem(track.count - 1, jnp.int32(count_of(track))))
     return eqx.tree_at(lambda t: t.deltas, track, deltas)
 
 
@@ -150,7 +157,7 @@ def _back(cell, track, delta, reach, waited):
         delta, all_columns = carry
         slot, then, memory = _remembered(cell, track, i)
         left, columns = through_columns(now if then is cell else recurrent_weight(then), memory, arriving(i, delta))
-        return left, jax.lax.dynamic_update_index_in_dim(all_columns, columns, slot, 0)
+        return left, written(all_columns, columns, slot)
 
     nothing = jnp.zeros((*track.memories.regressor.shape[:2], cell.weight.shape[1]), delta.dtype)
     return jax.lax.fori_loop(0, reach, back, (delta, nothing))

@@ -47,7 +47,7 @@ class Window(Past):
 
     def remember(self, influence, cell, track, memory, keys):
         if self.size:
-            return slots.put(cell, track, memory)
+            return slots.put(cell, track, memory, round_=False)
         newest = jax.tree.map(lambda a: a[:, None], memory)
         return _absorbed(influence, track, repeated(cell, 1), newest, keys)
 
@@ -67,6 +67,15 @@ class Window(Past):
             return influence.contract(track.carried, cell, seen.delta), track
         left, inside = slots.carried_back(cell, track, seen.delta, track.count)
         return jax.tree.map(jnp.add, inside, influence.contract(track.carried, cell, left)), track
+
+    def joint(self, influence):
+        return not self.size and influence.joint
+
+    def advanced(self, influence, cell, track, seen):
+        memory, keys = seen.newest
+        newest = jax.tree.map(lambda a: a[:, None], memory)
+        carried, found = influence.advance(track.carried, repeated(cell, 1), newest, keys, seen.delta)
+        return found, eqx.tree_at(lambda t: t.carried, track, carried)
 
     def oldest(self, track):
         return jax.tree.map(lambda a: a[: self.size], track.memories) if self.size else None

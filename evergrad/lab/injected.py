@@ -123,7 +123,7 @@ def _contracted(estimator, carried, cell, v):
 
 @eqx.filter_jit
 def _advanced(estimator, state, data):
-    return drive(estimator, state, data, None, lambda state, results, t, gradient, steps: (state, results))[0]
+    return drive(estimator, state, data, None, lambda state, results, *_: (state, results))[0]
 
 
 @eqx.filter_jit

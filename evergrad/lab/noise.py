@@ -179,7 +179,7 @@ def _exact_piece(estimator, state, data):
     steps = len(data.reset)
     results = jax.tree.map(lambda a: jnp.zeros((steps, *a.shape), a.dtype), parameters(state.model.cell))
 
-    def write(state, results, t, gradient, steps):
+    def write(state, results, t, gradient, steps, target):
         return state, jax.tree.map(lambda all_, one: all_.at[t].set(one), results, gradient.cell)
 
     return drive(estimator, state, data, results, write)
@@ -191,7 +191,7 @@ def _noisy_piece(estimator, states, data, truth, probes):
     arrays, rest = eqx.partition(states, eqx.is_array)
     dtype = jax.tree.leaves(truth)[0].dtype
 
-    def compare(state, results, t, gradient, steps):
+    def compare(state, results, t, gradient, steps, target):
         g = jax.tree.map(lambda a: a[t], truth)
         error = jax.tree.map(jnp.subtract, gradient.cell, g)
         numbers = inner(gradient.cell, g), inner(gradient.cell, gradient.cell), inner(error, error)

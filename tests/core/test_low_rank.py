@@ -47,7 +47,7 @@ def spread_of(matrix, rank):
 def at(matrix, rank, number):
     """What sampling makes of the matrix when its one uniform number is this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(low_rank, "_uniform", lambda key, dtype: number)
+        patch.setattr(low_rank, "uniform", lambda key, dtype: number)
         left, right = eg.optimal_low_rank(matrix, rank, key=jax.random.key(0), method="sampling")
     return left @ right.T
 

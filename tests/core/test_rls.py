@@ -152,7 +152,7 @@ def test_a_trained_cell_gets_the_derivative_of_the_error_made_before():
         made = driver.start(each.model, each.estimator, 3, KEY)
         data = eg.extend.Data(*(jnp.asarray(a) for a in (xs[:1], ys[:1], np.zeros((1, 3), bool), np.ones((1, 3)))))
 
-        def keep(state, results, t, gradient, steps):
+        def keep(state, results, t, gradient, steps, target):
             return (state, gradient.cell.weight)
 
         zero = jnp.zeros_like(model.cell.weight)

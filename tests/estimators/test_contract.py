@@ -147,7 +147,7 @@ def test_draws_depend_on_the_stream_alone():
     def carried(state, source):
         first = jnp.zeros((), jnp.int32)
 
-        def nothing(state, results, t, gradient, steps):
+        def nothing(state, results, t, gradient, steps, target):
             return (state, results)
 
         def keep(out):

@@ -87,7 +87,7 @@ def mixed_at(u, a, numbers, rank):
     """What sampling makes of the terms when its one uniform number is each of these."""
     gram = ok._gram(a[None, :rank], a[None, rank:])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(low_rank, "_uniform", lambda key, dtype: doubled(key))
+        patch.setattr(low_rank, "uniform", lambda key, dtype: doubled(key))
         return jax.vmap(lambda number: ok.mixing(u, gram, rank, "sampling", number))(numbers)
 
 
