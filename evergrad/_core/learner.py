@@ -13,7 +13,8 @@ import optax
 from jaxtyping import Float
 
 from evergrad._cells.initial import initial_weight
-from evergrad._core import driver, placing, room
+from evergrad._core import placing, room
+from evergrad._core.beginning import begin, begin_at_once
 from evergrad._core.checks import (
     DivergedError,
     InputError,
@@ -129,10 +130,8 @@ class Learner:
         return dataclasses.replace(self._start(batch, key, mesh), donate=donate)
 
     def _start(self, batch, key, mesh=None):
-        # copied, since `step` and `run` give the state's memory away and the model here must survive that
-        model = jax.tree.map(lambda a: jnp.array(a) if eqx.is_array(a) else a, self.model)
-        optimiser = self.optimiser.init(parameters(model))
-        return driver.start(model, self.estimator, batch, key, optimiser, mesh)
+        given = self.model, self.estimator, self.optimiser, batch, key
+        return begin_at_once(*given) if mesh is None else begin(*given, mesh)
 
     def step(self, state: State, x: Any, y: Any, reset: Any = None, *, weights: Any = None) -> tuple[State, Output]:
         """One time step: x [B] ids or [B, inputs], y targets, reset [B] bool or None, weights [B] (0: y is missing).
