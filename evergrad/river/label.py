@@ -1,9 +1,12 @@
 """The head of a network that learns labels: how often each comes, a linear part, the network, and their mixture.
 
-The linear part is logistic regression three times: by gradient descent, one class against the rest, as most streams are
+The linear part is logistic regression four times: by gradient descent, one class against the rest, as most streams are
 learned; and multinomial by Newton steps, one block a class, with forgetting, with weights that are held at 0 strongly, and hardly:
 
     w_c ← w_c + P_c φ ([y = c] − p_c)         P_c⁻¹ ← λ P_c⁻¹ + p_c (1 − p_c) φ φᵀ
+
+and a fourth time by Newton steps over the features and how far each is above its mean over the newest 4, 16 and 64 samples
+or so: a label may say that something is higher than it lately was (`means`).
 
 The mixture is Bayes' rule over the experts, with a little of everybody's share given to all (fixed share):
 
@@ -25,9 +28,10 @@ from jaxtyping import Array, Float, Int
 
 from evergrad.river import linear
 
-NAMES = ("frequencies", "linear, held", "linear, free", "gradient descent", "network")
+NAMES = ("frequencies", "linear, held", "linear, free", "linear, with means", "gradient descent", "network")
 FORGET = 0.999  # λ
 RIDGES = (10.0, 1.0)  # how strongly weights are held at 0: much for few samples, little where classes can be told apart
+SPANS = (4.0, 16.0, 64.0)  # samples that the means of features reach back
 SHARED = 1e-3  # α
 SLOPE = 0.3  # η
 HEAD_START = (
@@ -45,6 +49,10 @@ class SoftmaxPart(eqx.Module):
 
     weight: Float[Array, "2 c f"]
     root: Float[Array, "2 c f f"]
+    # those of features (z, 1) and of (z − mean, 0) for each span: apart, so that slots come first on every axis that grows with them
+    weight_over_time: Float[Array, "c s1 f"]
+    root_over_time: Float[Array, "c s1 f s1 f"]
+    means: Float[Array, "s f"]
     plain: Float[Array, "c f"]  # weights that follow the gradient
     given: Float[Array, " f"]  # 1 for a feature as it was given, 0 for the last label, which these weights do without
     seen: Float[Array, " c"]  # how often each class came, with forgetting
@@ -68,19 +76,32 @@ def start(slots: int, classes: int) -> Head:
     f, e = slots + 1, len(NAMES)
     root = jnp.stack([jnp.tile(jnp.eye(f)[None] / ridge**0.5, (classes, 1, 1)) for ridge in RIDGES])
     weight, plain = jnp.zeros((len(RIDGES), classes, f)), jnp.zeros((classes, f))
-    part = SoftmaxPart(weight, root, plain, jnp.ones(f), jnp.zeros(classes), jnp.zeros(()))
+    rows = 1 + len(SPANS)
+    one = (jnp.eye(rows * f) / RIDGES[1] ** 0.5).reshape(rows, f, rows, f)
+    over_time = jnp.zeros((classes, rows, f)), jnp.tile(one[None], (classes, 1, 1, 1, 1)), jnp.zeros((len(SPANS), f))
+    part = SoftmaxPart(weight, root, *over_time, plain, jnp.ones(f), jnp.zeros(classes), jnp.zeros(()))
     none = jnp.zeros(e + 1)
     behind = jnp.full(e + 1, HEAD_START).at[NAMES.index("gradient descent")].set(0)
     return Head(part, Judge(jnp.full(e, 1 / e), none, none, behind, jnp.zeros(())))
 
 
-def say(part: SoftmaxPart, z: Float[Array, " d"]) -> Float[Array, "4 c"]:
+def say(part: SoftmaxPart, z: Float[Array, " d"]) -> Float[Array, "5 c"]:
     """The classes' frequencies, and the linear parts' probabilities. Of classes that never came these say next to nothing."""
     often = (part.seen + 0.5) / (part.seen + 0.5).sum()
     came = part.seen > 0
-    logits = jnp.where(came[None], part.weight @ linear.with_one(z), -10)
+    over_time = jnp.einsum("csf,sf->c", part.weight_over_time, _over_time(part, z)[0])
+    logits = jnp.concatenate([part.weight @ linear.with_one(z), over_time[None]])
+    logits = jnp.where(came[None], logits, -10)
     alone = jnp.where(came, _against_the_rest(part, z), LEAST)
     return jnp.concatenate([often[None], jax.nn.softmax(logits, axis=1), alone[None] / alone.sum()])
+
+
+def _over_time(part, z):
+    """The features, and how far above their means they are, one row a span; and the means with this sample in them."""
+    features = linear.with_one(z)
+    rates = 1 / jnp.minimum(part.count + 1, jnp.asarray(SPANS, z.dtype))
+    means = part.means + rates[:, None] * (features[None] - part.means)
+    return jnp.concatenate([features[None], features[None] - means]), means
 
 
 def _against_the_rest(part, z):
@@ -94,7 +115,7 @@ def mark(head: Head, given: Float[Array, " d"]) -> Head:
     return eqx.tree_at(lambda head: head.part.given, head, wide)
 
 
-def tell(said: Float[Array, "4 c"], out: Float[Array, " c"]) -> Float[Array, "e c"]:
+def tell(said: Float[Array, "5 c"], out: Float[Array, " c"]) -> Float[Array, "e c"]:
     told = jnp.concatenate([said, out[None]])
     return (1 - LEAST) * told + LEAST / told.shape[1]
 
@@ -113,21 +134,26 @@ def teach(
 ) -> tuple[Int[Array, ""], SoftmaxPart, Array]:
     """What the network is to learn, the part after learning, and nothing."""
     kept = FORGET ** (1 / (1 + late))
-    features, p = linear.with_one(z), say(part, z)[1 : 1 + len(RIDGES)]
+    features, said = linear.with_one(z), say(part, z)
+    p, p_over_time = said[1 : 1 + len(RIDGES)], said[1 + len(RIDGES)]
+    over_time, means = _over_time(part, z)
     is_it = jnp.asarray(jnp.arange(p.shape[1], dtype=y.dtype) == y, p.dtype)
     count = part.count + 1
 
-    def learn(w, root, p, is_it, ridge):
+    def learn(features, w, root, p, is_it, ridge):
         curve = jnp.maximum(p * (1 - p), FLATTEST)
         error = (is_it - p) / curve
         w, root = linear.absorb(w, root / jnp.sqrt(kept), features, error, curve / (1 + late))
         return linear.hold(w, root, count, 1 - kept, ridge)
 
-    each_class = jax.vmap(learn, (0, 0, 0, 0, None))
+    each_class = jax.vmap(learn, (None, 0, 0, 0, 0, None))
     ridges = jnp.asarray(RIDGES, p.dtype)
-    w, root = jax.vmap(each_class, (0, 0, 0, None, 0))(part.weight, part.root, p, is_it, ridges)
+    w, root = jax.vmap(each_class, (None, 0, 0, 0, None, 0))(features, part.weight, part.root, p, is_it, ridges)
+    flat = part.weight_over_time.reshape(len(is_it), -1), part.root_over_time.reshape(len(is_it), over_time.size, -1)
+    w_t, root_t = each_class(over_time.reshape(-1), *flat, p_over_time, is_it, ridges[1])
+    new_over_time = w_t.reshape(part.weight_over_time.shape), root_t.reshape(part.root_over_time.shape), means
     plain = part.plain + DESCENT * (is_it - _against_the_rest(part, z))[:, None] * (part.given * features)[None]
-    new = SoftmaxPart(w, root, plain, part.given, kept * part.seen + is_it, count)
+    new = SoftmaxPart(w, root, *new_over_time, plain, part.given, kept * part.seen + is_it, count)
     return y, jax.tree.map(lambda a, b: jnp.where(weight > 0, a, b), new, part), jnp.zeros(())
 
 

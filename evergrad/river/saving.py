@@ -20,7 +20,7 @@ from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
 VERSION = (
-    4  # 1 had no experts, no intervals and no rings of newest values; 2 had other experts; 3 kept traces in one array
+    5  # 1 had no experts, no intervals and no rings of newest values; 2 and 4 had other experts; 3 kept traces in one array
 )
 _CHECKSUM = "sha256"
 _KEYS = {"format", "version", "content", _CHECKSUM}

@@ -163,7 +163,7 @@ def test_models_do_not_wait_for_each_other():
 
 
 FORK = """
-import os, warnings
+import os, signal, warnings
 warnings.simplefilter("ignore")  # JAX warns of fork itself
 import jax, evergrad as eg
 from evergrad.river import ForkedError, OnlineRNNRegressor
@@ -172,6 +172,7 @@ if {begun}:
     jax.numpy.zeros(1).block_until_ready()
 child = os.fork()
 if child == 0:
+    signal.alarm(120)  # ends one that waits forever
     try:
         OnlineRNNRegressor(units=2, estimator=eg.RTRL()).learn_one({{"v": 1.0}}, 1.0)
     except ForkedError as error:

@@ -92,7 +92,7 @@ def test_files_that_cannot_be_read_say_why(model, tmp_path):
     path.write_bytes(b"")
     refused("cut short")
     save_file(tensors, path, {**metadata, "version": "99"})
-    refused("is of version 99 and this evergrad reads version 4")
+    refused("is of version 99 and this evergrad reads version 5")
     save_file(tensors, path)
     refused("it was not written by its save")
     save_file(tensors, path, {**metadata, "content": json.dumps({"class": "Other", "state": {}})})
