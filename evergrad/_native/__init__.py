@@ -30,7 +30,7 @@ __all__ = ["available", "cache", "call", "either", "worth"]
 SOURCE = Path(__file__).with_name("kernels.cc")  # and the headers beside it
 KERNELS = ("back", "carry", "combine", "fold", "multiply", "outer", "product", "squares")
 DTYPES = ("float32", "float64")
-NARROW = ("read_bfloat16",)  # of what is kept with fewer digits
+NARROW = ("fold_bfloat16", "read_bfloat16")  # of what is kept with fewer digits
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fPIC", "-shared", "-w")
 PATIENCE = 300.0  # seconds for the compiler
 PREFIX = "evergrad_"  # of the names by which programs call them
