@@ -39,7 +39,10 @@ def fold_or(
     if not isinstance(memories, KroneckerMemory) or not busy(len(keys)):
         return pure(carried, memories, keys)
     u, a = carried
-    if not native.worth(jax.ShapeDtypeStruct(a.shape[1:], u.dtype)) or a.dtype not in (u.dtype, *_NARROWED.get(u.dtype.name, ())):
+    if not native.worth(jax.ShapeDtypeStruct(a.shape[1:], u.dtype)) or a.dtype not in (
+        u.dtype,
+        *_NARROWED.get(u.dtype.name, ()),
+    ):
         return pure(carried, memories, keys)
 
     def kernel(carried, memories, keys):
@@ -78,9 +81,7 @@ def random_bits(mix: Mix, terms: int, keys: Array) -> UInt32[Array, "B N"]:
     return jax.vmap(lambda key: jax.random.bits(key, (terms if mix == "signs" else 2,), jnp.uint32))(keys)
 
 
-def fold_by(
-    mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array
-) -> Carried:
+def fold_by(mixing: Mixing, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
     """`fold` over one step, with the new terms of a stream chosen by `mixing(vectors, gram, key)`: u' and the weights of all old
     and added Aᵢ in the new. The Gram matrix is in float64, packed.
     """

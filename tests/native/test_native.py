@@ -128,6 +128,7 @@ def test_inner_products_are_far_closer_than_the_jitter_that_their_square_root_is
     given = carried_and_memories(cell, estimator, 2, 1)
     cell, (_, a), memories, _ = jax.tree.map(lambda x: x.astype("float32") if is_real(x) else x, (cell, *given))
     a = 1 + a  # all of one sign, which is where rounding adds up
+
     def carried(a):
         shape = jax.ShapeDtypeStruct((2, 17, 17, 2), jnp.uint32)
         steps = memories.diagonals, memories.direct, memories.alive, kronecker._turned(repeated(cell, 1))
