@@ -24,7 +24,7 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="A part: ok, ktp, rolling, compile, uoro, networks, unit-local, short or growth; again for more."
+            help="A part: ok, ktp, rolling, compile, uoro, networks, stack, unit-local, short or growth; again for more."
         ),
     ] = None,
     json_file: JsonFile = None,

@@ -78,7 +78,10 @@ class Rounded(Influence):
             new = self.whole.absorb_all(wide, cells, memories, pairs[:, 0])
             return jax.vmap(_rounded)(new, carried, pairs[:, 1])
 
-        return in_groups(some, carried, memories, keys)
+        def pure(carried, memories, keys):
+            return in_groups(some, carried, memories, keys)
+
+        return self.whole.absorb_rounded(pure, carried, cells, memories, keys)
 
     def contract(self, carried, cell, delta):
         return self.whole.contract(carried, cell, delta)
@@ -95,6 +98,12 @@ class Rounded(Influence):
     def _widened(self, carried, cell):
         """With all digits, for one stream or many."""
         return jax.tree.map(lambda a, form: a.astype(form.dtype), carried, jax.eval_shape(self.whole.init, cell))
+
+
+def fold_keys(keys: jax.Array, arrays: int) -> tuple[jax.Array, jax.Array]:
+    """What a fold of each stream draws from, and what the rounding of each of its arrays draws from, [B, arrays]."""
+    pairs = jax.vmap(jax.random.split)(keys)
+    return pairs[:, 0], jax.vmap(lambda key: jax.random.split(key, arrays))(pairs[:, 1])
 
 
 def _rounded(new: Any, like: Any, key: jax.Array) -> Any:

@@ -29,9 +29,14 @@ def _random_bits(shape: tuple[int, ...], key: Array) -> UInt32[Array, "*shape"]:
     """Each is uniform, since it is a permutation of a uniform number. Cheap, and part of whatever loop reads them: JAX's own
     generator would take longer than the products that made the numbers.
     """
-    first, second = jax.random.bits(key, (2,), jnp.uint32)
+    first, second = noise_of(key)
     places = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
     return _scattered(_scattered(places * jnp.uint32(_STEP) + first) ^ second)
+
+
+def noise_of(key: Array) -> UInt32[Array, " 2"]:
+    """All that a rounding draws. The kernels round by the same two numbers."""
+    return jax.random.bits(key, (2,), jnp.uint32)
 
 
 def _scattered(bits: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:

@@ -23,7 +23,7 @@ from evergrad._core.influence import Influence, check_split, stream_by_stream
 from evergrad._core.low_rank import MIXES, Mix, compress
 from evergrad._core.maps import maps_of, rows_of
 from evergrad._core.reading import through
-from evergrad._core.rounded_influence import check_dtype, kept_in
+from evergrad._core.rounded_influence import check_dtype, fold_keys, kept_in
 from evergrad._estimators.parts import after, apart, keys_for, together
 from evergrad._estimators.windowed import Windowed, check_window, ranks_up_to_default, sizes_of
 from evergrad._native import kronecker
@@ -134,6 +134,13 @@ class KroneckerSum(Influence):
             return stream_by_stream(self, carried, cells, memories, keys)
 
         return kronecker.fold_or(pure, functools.partial(kronecker.fold, self.mix), carried, cells, memories, keys)
+
+    def absorb_rounded(self, pure, carried, cells, memories, keys):
+        def fold(carried, cells, memories, keys):
+            fold_key, rounding_keys = fold_keys(keys, len(carried))
+            return kronecker.fold_rounded(self.mix, carried, cells, memories, fold_key, rounding_keys[:, 1])
+
+        return kronecker.fold_or(pure, fold, carried, cells, memories, keys)
 
     def cost(self, sizes, block):
         m, q, r, k = sizes.m, sizes.q, min(self.rank, sizes.p), max(block, 1)

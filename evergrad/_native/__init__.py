@@ -30,7 +30,7 @@ __all__ = ["available", "cache", "call", "either", "worth", "worth_a_call"]
 SOURCE = Path(__file__).with_name("kernels.cc")  # and the headers beside it
 KERNELS = ("adam", "back", "carry", "combine", "fold", "mix", "multiply", "outer", "product", "squares", "triples")
 DTYPES = ("float32", "float64")
-NARROW = ("read_bfloat16",)  # of what is kept with fewer digits
+NARROW = ("fold_bfloat16", "read_bfloat16")  # of what is kept with fewer digits
 RANDOM = ("bits_uint32", "fold_uint32")
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared", "-w")
 PATIENCE = 300.0  # seconds for the compiler

@@ -1,13 +1,16 @@
 // The fold of OK, one stream at a time: A := P A over the remembered steps, and of its r terms and of what k steps add, S_s D_s, r
 // terms again. P = H_k ... H_1 and S_s = H_k ... H_(s+1).
 //
-// Two passes over A. The first has P A and the inner products of all terms, a few columns at a time, while those are in the cache; the
-// second mixes. What the steps add is never stored: S_s is, and has fewer columns.
+// Two passes over A, and one that only reads it: P A, the inner products of all terms, and the combination. What the steps add is never
+// stored: S_s is, and has fewer columns.
 
 #ifndef EVERGRAD_FOLD_H_
 #define EVERGRAD_FOLD_H_
 
+#include <type_traits>
+
 #include "mixing.h"
+#include "narrow.h"
 #include "products.h"
 #include "vectors.h"
 
@@ -26,42 +29,30 @@ struct Steps {
   const T* W(int64_t step, int64_t gate) const { return weights + (step * g + gate) * n * n; }
 };
 
-// Some numbers as a vector, zeros after them.
-template <typename T>
-inline Vector<T> LoadSome(const T* from, int64_t count) {
-  if (count >= kLanes<T>) return Load(from);
-  alignas(64) T all[kLanes<T>] = {};
-  std::memcpy(all, from, count * sizeof(T));
-  return Load(all);
-}
-
-template <typename T>
-inline void StoreSome(T* to, Vector<T> value, int64_t count) {
-  if (count >= kLanes<T>) return Store(to, value);
-  alignas(64) T all[kLanes<T>];
-  Store(all, value);
-  std::memcpy(to, all, count * sizeof(T));
-}
-
-template <typename T>
-inline Vector<double> LoadDoubles(const T* from) {
-  typedef T Some __attribute__((vector_size(sizeof(T) * kLanes<double>), aligned(sizeof(T)), may_alias));
-  return __builtin_convertvector(*reinterpret_cast<const Some*>(from), Vector<double>);
+// As doubles, or as they are.
+inline void StoreAs(double* to, Vector<double> value) { Store(to, value); }
+inline void StoreAs(float* to, Vector<float> value) { Store(to, value); }
+inline void StoreAs(double* to, Vector<float> value) {
+  typedef float Half __attribute__((vector_size(kBytes / 2)));
+  Half halves[2];
+  std::memcpy(halves, &value, sizeof value);
+  Store(to, __builtin_convertvector(halves[0], Vector<double>));
+  Store(to + kLanes<double>, __builtin_convertvector(halves[1], Vector<double>));
 }
 
 constexpr int64_t kSide = 4;  // of a square of inner products
 
-// sums += the inner products of kSide rows and kSide rows of `width` numbers, lane by lane, in double precision.
+// sums += the inner products of kSide rows and kSide rows of `width` numbers, lane by lane.
 template <typename T>
-inline void InnerSquare(const T* x, const T* y, int64_t width, Vector<double>* sums) {
-  Vector<double> sum[kSide][kSide];
+inline void InnerSquare(const T* x, const T* y, int64_t width, Vector<T>* sums) {
+  Vector<T> sum[kSide][kSide];
   for (int64_t i = 0; i < kSide; ++i)
     for (int64_t j = 0; j < kSide; ++j) sum[i][j] = sums[i * kSide + j];
-  for (int64_t c = 0; c < width; c += kLanes<double>) {
-    Vector<double> right[kSide];
-    for (int64_t j = 0; j < kSide; ++j) right[j] = LoadDoubles(y + j * width + c);
+  for (int64_t c = 0; c < width; c += kLanes<T>) {
+    Vector<T> right[kSide];
+    for (int64_t j = 0; j < kSide; ++j) right[j] = Load(y + j * width + c);
     for (int64_t i = 0; i < kSide; ++i) {
-      const Vector<double> left = LoadDoubles(x + i * width + c);
+      const Vector<T> left = Load(x + i * width + c);
       for (int64_t j = 0; j < kSide; ++j) sum[i][j] += left * right[j];
     }
   }
@@ -86,33 +77,47 @@ class Room {
   Scratch<char> bytes_;
 };
 
-template <typename T>
+// A is kept as numbers of type Kept: T, or bfloat16. In bfloat16 its terms are wrong by a thousandth each, and their inner products are
+// then summed in T; else in double precision, since the small eigenvalues of nearly dependent terms are lost in single.
+template <typename T, typename Kept>
 class Fold {
  public:
-  Fold(const Steps<T>& steps, T* a, int64_t r)
-      : steps_(steps), a_(a), r_(r), m_(steps.m()), dense_(r + steps.k - 1), room_(Needed()) {
-    const int64_t panel = std::max(m_, dense_ + 1) * kColumns<T>;
-    suffixes_ = room_.Take<T>(steps_.k * m_ * m_);
-    packed_ = room_.Take<T>(RoundUp(m_, kRows) * m_);
-    panel_ = room_.Take<T>(panel);
-    terms_ = room_.Take<T>(padded() * kWidth<T>);
-    sums_ = room_.Take<Vector<double>>(padded() * padded());
+  static constexpr bool kNarrow = !std::is_same_v<T, Kept>;
+  using Sum = std::conditional_t<kNarrow, T, double>;
+  static constexpr Accuracy kAccuracy =
+      kNarrow ? Accuracy{std::numeric_limits<T>::epsilon(), 4 * std::numeric_limits<T>::epsilon()} : kDouble;
+
+  Fold(const Steps<T>& steps, Kept* a, int64_t r, Noise noise = {})
+      : steps_(steps), kept_(a), noise_(noise), r_(r), m_(steps.m()), dense_(r + steps.k - 1), room_(Sizes().Bytes()) {
+    const Parts sizes = Sizes();
+    suffixes_ = room_.Take<T>(sizes.suffixes);
+    left_ = room_.Take<T>(sizes.left);
+    panel_ = room_.Take<T>(sizes.panel);
+    terms_ = room_.Take<Sum>(sizes.terms);
+    sums_ = room_.Take<Vector<Sum>>(sizes.sums);
+    mixed_ = room_.Take<T>(sizes.mixed);
+    if constexpr (kNarrow) {
+      product_ = room_.Take<T>(sizes.product);
+    } else {
+      product_ = kept_;
+    }
   }
 
   int64_t count() const { return dense_ + 1; }
 
-  // A := P A, and the inner products [N, N] of all old and new terms.
+  // P A, and the inner products [N, N] of all old and new terms.
   void Carry(double* gram) {
     for (int64_t step = steps_.k - 1; step >= 0; --step) Extend(step);
-    PackLeft(Suffix(-1), m_, m_, m_, packed_);
-    const int64_t n = count();
-    std::fill(gram, gram + n * n, 0.0);
-    for (int64_t unit = 0; unit < steps_.n; unit += kLanes<T>) {
-      const int64_t there = std::min(kLanes<T>, steps_.n - unit);
-      for (int64_t term = 0; term < r_; ++term)
-        for (int64_t gate = 0; gate < steps_.g; gate += 2) CarryTerm(term, gate, unit, there);
-      Inner(unit, there, gram);
+    if constexpr (kNarrow) {
+      RoundLeft(Suffix(-1), m_, m_, noise_.Apart(0), pairs(left_));
+    } else {
+      PackLeft(Suffix(-1), m_, m_, m_, left_);
     }
+    const int64_t n = count(), width = r_ * steps_.q();
+    for (int64_t from = 0; from < width; from += kBlock * kColumns<T>)
+      CarryColumns(from, std::min(kBlock * kColumns<T>, width - from));
+    std::fill(gram, gram + n * n, 0.0);
+    Inner(gram);
     for (int64_t i = 0; i < steps_.s * steps_.q(); ++i) {
       const double d = steps_.D(steps_.k - 1, 0, 0)[i];
       gram[n * n - 1] += d * d;
@@ -123,89 +128,152 @@ class Fold {
 
   // A_j := sum over i of weights_ji of all old and new terms i; weights [r, N].
   void Combine(const T* weights) {
-    const int64_t n = count(), strips = (r_ + kRows - 1) / kRows;
+    const int64_t across = (steps_.n + kLanes<T> - 1) / kLanes<T>;
     for (int64_t row = 0; row < m_; ++row) {
       for (int64_t gate = 0; gate < steps_.g; ++gate) {
+        const T d = steps_.D(steps_.k - 1, row / steps_.n, gate)[row % steps_.n];
         for (int64_t unit = 0; unit < steps_.n; unit += kColumns<T>) {
-          const int64_t there = std::min(kColumns<T>, steps_.n - unit);
-          for (int64_t half = 0; half < kColumns<T>; half += kLanes<T>)
-            Gather(row, gate, unit + half, there - half, panel_ + half, kColumns<T>);
-          T* out = a_ + row * r_ * steps_.q() + gate * steps_.n + unit;
-          for (int64_t strip = 0; strip < strips; ++strip) {
-            const int64_t from = strip * r_ / strips, rows = (strip + 1) * r_ / strips - from;
-            SomeRowsOf<T, false>(rows, std::make_integer_sequence<int64_t, kRows>())(
-                weights + from * n, n, panel_, dense_, out + from * steps_.q(), steps_.q(), there, false);
+          const int64_t there = std::min(kColumns<T>, steps_.n - unit), newest = row % steps_.n - unit;
+          Gather(row, gate * across + unit / kLanes<T>, there > kLanes<T> ? 2 : 1, panel_, kColumns<T>);
+          const int64_t at = row * r_ * steps_.q() + gate * steps_.n + unit, inside = newest >= 0 && newest < there;
+          if constexpr (kNarrow) {
+            MixInto(weights, mixed_, kColumns<T>, there, inside ? newest : -1, d);
+            for (int64_t j = 0; j < r_; ++j) Round(mixed_ + j * kColumns<T>, at + j * steps_.q(), there);
+          } else {
+            MixInto(weights, kept_ + at, steps_.q(), there, inside ? newest : -1, d);
           }
         }
-        const int64_t unit = row % steps_.n;  // the newest step adds a diagonal
-        const T d = steps_.D(steps_.k - 1, row / steps_.n, gate)[unit];
-        T* out = a_ + row * r_ * steps_.q() + gate * steps_.n + unit;
-        for (int64_t j = 0; j < r_; ++j) out[j * steps_.q()] += weights[j * n + dense_] * d;
       }
     }
   }
 
  private:
-  template <typename U>
-  static constexpr int64_t kWidth = 512 / sizeof(U);  // numbers of each term whose inner products are taken at a time, at most
+  static constexpr int64_t kWidth = 1536 / sizeof(Sum);  // numbers of each term whose inner products are taken at a time, at most
+
+  struct Parts {
+    int64_t suffixes, left, panel, terms, sums, mixed, product;
+    int64_t Bytes() const {
+      return Room::Bytes<T>(suffixes) + Room::Bytes<T>(left) + Room::Bytes<T>(panel) + Room::Bytes<Sum>(terms) +
+             Room::Bytes<Vector<Sum>>(sums) + Room::Bytes<T>(mixed) + Room::Bytes<T>(product);
+    }
+  };
 
   int64_t padded() const { return RoundUp(dense_, kSide); }
 
-  int64_t Needed() const {
-    return Room::Bytes<T>(steps_.k * m_ * m_) + Room::Bytes<T>(RoundUp(m_, kRows) * m_) +
-           Room::Bytes<T>(std::max(m_, dense_ + 1) * kColumns<T>) + Room::Bytes<T>(padded() * kWidth<T>) +
-           Room::Bytes<Vector<double>>(padded() * padded());
+  Parts Sizes() const {
+    return {steps_.k * m_ * m_,
+            RoundUp(m_, kRows) * (m_ + 1),
+            std::max(kBlock * (m_ + 1), dense_ + 1) * kColumns<T>,
+            padded() * kWidth,
+            padded() * padded(),
+            r_ * kColumns<T>,
+            kNarrow ? m_ * stride() : 0};
   }
+
+  // From row to row of P A. Rows that are apart by a power of two share few places in a cache.
+  int64_t stride() const { return r_ * steps_.q() + (kNarrow ? 2 * kLanes<T> : 0); }
 
   // S of a step, and P for step -1; that of the newest is the identity, and not here.
   T* Suffix(int64_t step) const { return suffixes_ + (step + 1) * m_ * m_; }
 
-  // The dense columns of H that start with `column`, as a panel.
-  void PackTransition(int64_t step, int64_t column) {
+  static uint32_t* pairs(T* numbers) { return reinterpret_cast<uint32_t*>(numbers); }
+
+  void MixInto(const T* weights, T* out, int64_t stride, int64_t there, int64_t newest, T d) const {
+    const int64_t strips = (r_ + kRows - 1) / kRows, n = count();
+    for (int64_t strip = 0; strip < strips; ++strip) {
+      const int64_t from = strip * r_ / strips, rows = (strip + 1) * r_ / strips - from;
+      SomeRowsOf<T, false>(rows, std::make_integer_sequence<int64_t, kRows>())(
+          weights + from * n, n, panel_, dense_, out + from * stride, stride, there, false);
+    }
+    if (newest < 0) return;  // the newest step adds a diagonal
+    for (int64_t j = 0; j < r_; ++j) out[j * stride + newest] += weights[j * n + dense_] * d;
+  }
+
+  void Round(const T* from, int64_t at, int64_t there) {
+    for (int64_t half = 0; half < there; half += kLanes<T>)
+      StoreRounded(kept_ + at + half, Load(from + half), noise_.At(at + half), there - half);
+  }
+
+  // Row (a, i) of the columns of H that start with `column`.
+  void TransitionRow(int64_t step, int64_t a, int64_t i, int64_t column, T* to) const {
     const int64_t n = steps_.n, there = std::min(kColumns<T>, n - column), more = there - kLanes<T>;
     const T alive = steps_.alive[step];
-    T* to = panel_;
-    for (int64_t a = 0; a < steps_.s; ++a) {
-      for (int64_t i = 0; i < n; ++i, to += kColumns<T>) {
-        Vector<T> first = {}, second = {};
-        for (int64_t gate = 0; gate < steps_.g; ++gate) {
-          const T weight = alive * steps_.D(step, a, gate)[i];
-          const T* row = steps_.W(step, gate) + i * n + column;
-          first += weight * LoadSome(row, there);
-          if (more > 0) second += weight * LoadSome(row + kLanes<T>, more);
-        }
-        Store(to, first);
-        Store(to + kLanes<T>, second);
-        if (i >= column && i < column + there) to[i - column] += alive * steps_.E(step, a, 0)[i];
+    Vector<T> first = {}, second = {};
+    for (int64_t gate = 0; gate < steps_.g; ++gate) {
+      const T weight = alive * steps_.D(step, a, gate)[i];
+      const T* row = steps_.W(step, gate) + i * n + column;
+      first += weight * LoadSome(row, there);
+      if (more > 0) second += weight * LoadSome(row + kLanes<T>, more);
+    }
+    Store(to, first);
+    Store(to + kLanes<T>, second);
+    if (i >= column && i < column + there) to[i - column] += alive * steps_.E(step, a, 0)[i];
+  }
+
+  // The dense columns of H that start with `column`, as a panel.
+  void PackTransition(int64_t step, int64_t column) {
+    for (int64_t row = 0; row < m_; ++row)
+      TransitionRow(step, row / steps_.n, row % steps_.n, column, panel_ + row * kColumns<T>);
+  }
+
+  // The same, rounded at random, as pairs of rows.
+  void PackPairs(int64_t step, int64_t column, Noise noise) {
+    alignas(64) T two[2][kColumns<T>];
+    for (int64_t row = 0; row < m_; row += 2) {
+      TransitionRow(step, row / steps_.n, row % steps_.n, column, two[0]);
+      if (row + 1 < m_) {
+        TransitionRow(step, (row + 1) / steps_.n, (row + 1) % steps_.n, column, two[1]);
+      } else {
+        std::fill(two[1], two[1] + kColumns<T>, T(0));
+      }
+      for (int64_t half = 0; half < kColumns<T>; half += kLanes<T>) {
+        const Bits found = RoundedPair(Load(two[0] + half), Load(two[1] + half), noise.At(row * steps_.n + column + half));
+        std::memcpy(panel_ + row / 2 * kColumns<T> + half, &found, sizeof found);
       }
     }
   }
 
   // S of the step before: S · H of this one, or H itself of the newest.
   void Extend(int64_t step) {
-    const int64_t n = steps_.n, strips = (m_ + kRows - 1) / kRows;
-    const T* suffix = step == steps_.k - 1 ? nullptr : Suffix(step);
+    const int64_t n = steps_.n;
+    const bool newest = step == steps_.k - 1;
+    const T* suffix = newest ? nullptr : Suffix(step);
     T* next = Suffix(step - 1);
+    if constexpr (kNarrow)
+      if (!newest) RoundLeft(suffix, m_, m_, noise_.Apart(2 * step + 1), pairs(left_));
     for (int64_t column = 0; column < n; column += kColumns<T>) {
       const int64_t there = std::min(kColumns<T>, n - column);
-      PackTransition(step, column);
-      if (suffix == nullptr) {
+      if (newest) {
+        PackTransition(step, column);
         for (int64_t row = 0; row < m_; ++row)
           std::memcpy(next + row * m_ + column, panel_ + row * kColumns<T>, there * sizeof(T));
-        continue;
-      }
-      for (int64_t strip = 0; strip < strips; ++strip) {
-        const int64_t from = strip * m_ / strips, rows = (strip + 1) * m_ / strips - from;
-        SomeRowsOf<T, false>(rows, std::make_integer_sequence<int64_t, kRows>())(
-            suffix + from * m_, m_, panel_, m_, next + from * m_ + column, m_, there, false);
+      } else if constexpr (kNarrow) {
+        PackPairs(step, column, noise_.Apart(2 * step + 2));
+        TimesPairs(pairs(left_), m_, (m_ + 1) / 2, pairs(panel_), next + column, m_, kLanes<T>, there,
+                   there - kLanes<T>);
+      } else {
+        PackTransition(step, column);
+        const int64_t strips = (m_ + kRows - 1) / kRows;
+        for (int64_t strip = 0; strip < strips; ++strip) {
+          const int64_t from = strip * m_ / strips, rows = (strip + 1) * m_ / strips - from;
+          SomeRowsOf<T, false>(rows, std::make_integer_sequence<int64_t, kRows>())(
+              suffix + from * m_, m_, panel_, m_, next + from * m_ + column, m_, there, false);
+        }
       }
     }
-    for (int64_t row = 0; row < m_; ++row) {  // the columns of the other state variables are diagonal
+    ExtendDiagonals(step, suffix, next);
+  }
+
+  // The columns of the other state variables are diagonal.
+  void ExtendDiagonals(int64_t step, const T* suffix, T* next) const {
+    const int64_t n = steps_.n;
+    const T alive = steps_.alive[step];
+    for (int64_t row = 0; row < m_; ++row) {
       for (int64_t b = 1; b < steps_.s; ++b) {
         T* to = next + row * m_ + b * n;
         std::fill(to, to + n, T(0));
         for (int64_t a = 0; a < steps_.s; ++a) {
-          const T *e = steps_.E(step, a, b), alive = steps_.alive[step];
+          const T* e = steps_.E(step, a, b);
           if (suffix != nullptr) {
             for (int64_t i = 0; i < n; ++i) to[i] += alive * suffix[row * m_ + a * n + i] * e[i];
           } else if (row / n == a) {
@@ -216,98 +284,120 @@ class Fold {
     }
   }
 
-  // P A of one term, for some units and at most two gates, in place.
-  void CarryTerm(int64_t term, int64_t gate, int64_t unit, int64_t there) {
-    const int64_t n = steps_.n, stride = r_ * steps_.q();
-    const bool both = gate + 1 < steps_.g;
-    T* a = a_ + term * steps_.q() + gate * n + unit;
+  // Some columns of P A.
+  void CarryColumns(int64_t from, int64_t width) {
+    const int64_t depth = kNarrow ? (m_ + 1) / 2 : m_, row_of_a = r_ * steps_.q();
+    for (int64_t k = 0; k < depth; ++k) {
+      T* to = panel_ + k * kColumns<T>;
+      for (int64_t c = 0; c < width; c += kColumns<T>, to += depth * kColumns<T>) {
+        for (int64_t half = 0; half < std::min(kColumns<T>, width - c); half += kLanes<T>) {
+          const int64_t there = width - c - half;
+          if constexpr (kNarrow) {
+            const Kept* pair = kept_ + 2 * k * row_of_a + from + c + half;
+            const Bits second = 2 * k + 1 < m_ ? LoadHalves(pair + row_of_a, there) << 16 : Bits{};
+            const Bits found = LoadHalves(pair, there) | second;
+            std::memcpy(to + half, &found, sizeof found);
+          } else {
+            Store(to + half, LoadSome(kept_ + k * row_of_a + from + c + half, there));
+          }
+        }
+      }
+    }
+    for (int64_t c = 0; c < width; c += kColumns<T>) {
+      const int64_t there = std::min(kColumns<T>, width - c);
+      T *right = panel_ + c * depth, *out = product_ + from + c;
+      if constexpr (kNarrow) {
+        TimesPairs(pairs(left_), m_, depth, pairs(right), out, stride(), kLanes<T>, there, there - kLanes<T>);
+      } else {
+        Panel(left_, right, kColumns<T>, m_, m_, out, stride(), there);
+      }
+    }
+  }
+
+  // A vector of one old term, and of what one step adds, for one row of the state, a gate and some units. The next row comes next.
+  Vector<T> Old(int64_t row, int64_t term, int64_t gate, int64_t unit, int64_t there) const {
+    const T* from = product_ + row * stride() + term * steps_.q() + gate * steps_.n + unit;
+    __builtin_prefetch(from + stride());
+    return LoadSome(from, there);
+  }
+
+  Vector<T> New(int64_t row, int64_t step, int64_t gate, int64_t unit, int64_t there) const {
+    Vector<T> sum = {};
+    for (int64_t a = 0; a < steps_.s; ++a) {
+      const T* from = Suffix(step) + row * m_ + a * steps_.n + unit;
+      __builtin_prefetch(from + m_);
+      sum += LoadSome(from, there) * LoadSome(steps_.D(step, a, gate) + unit, there);
+    }
+    return sum;
+  }
+
+  // Some vectors of one row of every term, those of a gate after those of the gate before; terms are `pitch` numbers apart.
+  template <typename To>
+  void Gather(int64_t row, int64_t from, int64_t vectors, To* to, int64_t pitch) const {
+    const int64_t across = (steps_.n + kLanes<T> - 1) / kLanes<T>;
+    for (int64_t i = 0; i < dense_; ++i, to += pitch) {
+      int64_t gate = from / across, unit = from % across * kLanes<T>;
+      for (int64_t v = 0; v < vectors; ++v) {
+        const int64_t there = steps_.n - unit;
+        StoreAs(to + v * kLanes<T>, i < r_ ? Old(row, i, gate, unit, there) : New(row, i - r_, gate, unit, there));
+        unit += kLanes<T>;
+        if (unit >= steps_.n) {
+          unit = 0;
+          ++gate;
+        }
+      }
+    }
+  }
+
+  // The inner products, with sums over every few rows, so that long ones are off by little.
+  void Inner(double* gram) {
+    constexpr int64_t kTogether = kWidth / kLanes<T>, kRowsTogether = 16;
+    const int64_t n = steps_.n, across = (n + kLanes<T> - 1) / kLanes<T>, all = across * steps_.g;
     for (int64_t row = 0; row < m_; ++row) {
-      const T* from = a + row * stride;
-      __builtin_prefetch(from + kLanes<T>, 1, 1);
-      Store(panel_ + row * kColumns<T>, LoadSome(from, there));
-      if (both) {
-        __builtin_prefetch(from + n + kLanes<T>, 1, 1);
-        Store(panel_ + row * kColumns<T> + kLanes<T>, LoadSome(from + n, there));
-      }
-    }
-    for (int64_t row = 0; row < m_; row += kRows) {
-      Vector<T> sum[kRows][2] = {};
-      const T *left = packed_ + row * m_, *right = panel_;
-      for (int64_t k = 0; k < m_; ++k, left += kRows, right += kColumns<T>) {
-        const Vector<T> first = Load(right), second = Load(right + kLanes<T>);
-        for (int64_t i = 0; i < kRows; ++i) {
-          sum[i][0] += left[i] * first;
-          sum[i][1] += left[i] * second;
-        }
-      }
-      for (int64_t i = 0; i < std::min(kRows, m_ - row); ++i) {
-        StoreSome(a + (row + i) * stride, sum[i][0], there);
-        if (both) StoreSome(a + (row + i) * stride + n, sum[i][1], there);
-      }
-    }
-  }
-
-  // A vector of every term, for one row of the state, a gate and some units; one term after the other, `pitch` numbers apart.
-  void Gather(int64_t row, int64_t gate, int64_t unit, int64_t there, T* to, int64_t pitch) const {
-    const int64_t n = steps_.n;
-    if (there <= 0) {
-      for (int64_t i = 0; i < dense_; ++i) Store(to + i * pitch, Vector<T>{});
-      return;
-    }
-    const T* old = a_ + row * r_ * steps_.q() + gate * n + unit;
-    for (int64_t i = 0; i < r_; ++i, to += pitch) Store(to, LoadSome(old + i * steps_.q(), there));
-    for (int64_t step = 0; step < steps_.k - 1; ++step, to += pitch) {
-      Vector<T> sum = {};
-      for (int64_t a = 0; a < steps_.s; ++a)
-        sum += LoadSome(Suffix(step) + row * m_ + a * n + unit, there) *
-               LoadSome(steps_.D(step, a, gate) + unit, there);
-      Store(to, sum);
-    }
-  }
-
-  // Adds the inner products over some units. In double precision: the small eigenvalues of nearly dependent terms are lost in single.
-  void Inner(int64_t unit, int64_t there, double* gram) {
-    const int64_t n = count(), some = std::max<int64_t>(1, kWidth<T> / (steps_.g * kLanes<T>));
-    std::memset(sums_, 0, padded() * padded() * sizeof(Vector<double>));
-    for (int64_t first = 0; first < m_; first += some) {
-      const int64_t rows = std::min(some, m_ - first), all = rows * steps_.g, together = kWidth<T> / kLanes<T>;
-      for (int64_t from = 0; from < all; from += together) {
-        const int64_t vectors = std::min(together, all - from), width = vectors * kLanes<T>;
+      if (row % kRowsTogether == 0) std::memset(sums_, 0, padded() * padded() * sizeof(Vector<Sum>));
+      for (int64_t from = 0; from < all; from += kTogether) {
+        const int64_t vectors = std::min(kTogether, all - from), width = vectors * kLanes<T>;
+        Gather(row, from, vectors, terms_, width);
         for (int64_t v = 0; v < vectors; ++v) {
-          const int64_t row = first + (from + v) / steps_.g, gate = (from + v) % steps_.g;
-          Gather(row, gate, unit, there, terms_ + v * kLanes<T>, width);
-          const int64_t at = row % steps_.n - unit;
-          if (at >= 0 && at < there) WithNewest(row, gate, terms_ + v * kLanes<T> + at, width, gram);
+          const int64_t gate = (from + v) / across, at = row % n - (from + v) % across * kLanes<T>;
+          if (at >= 0 && at < kLanes<T>) WithNewest(row, gate, terms_ + v * kLanes<T> + at, width, gram);
         }
-        for (int64_t i = dense_; i < padded(); ++i) std::fill(terms_ + i * width, terms_ + (i + 1) * width, T(0));
-        Vector<double>* sums = sums_;
+        std::fill(terms_ + dense_ * width, terms_ + padded() * width, Sum(0));
+        Vector<Sum>* sums = sums_;
         for (int64_t i = 0; i < padded(); i += kSide)
           for (int64_t j = i; j < padded(); j += kSide, sums += kSide * kSide)
             InnerSquare(terms_ + i * width, terms_ + j * width, width, sums);
       }
+      if (row % kRowsTogether == kRowsTogether - 1 || row == m_ - 1) AddSums(gram);
     }
-    const Vector<double>* sums = sums_;
+  }
+
+  void AddSums(double* gram) const {
+    const Vector<Sum>* sums = sums_;
     for (int64_t i = 0; i < padded(); i += kSide) {
       for (int64_t j = i; j < padded(); j += kSide, sums += kSide * kSide) {
         for (int64_t a = i; a < std::min(dense_, i + kSide); ++a)
           for (int64_t b = std::max(a, j); b < std::min(dense_, j + kSide); ++b)
-            gram[a * n + b] += Total(sums[(a - i) * kSide + b - j]);
+            for (int64_t lane = 0; lane < kLanes<Sum>; ++lane)
+              gram[a * count() + b] += sums[(a - i) * kSide + b - j][lane];
       }
     }
   }
 
   // The newest step adds D, a diagonal.
-  void WithNewest(int64_t row, int64_t gate, const T* terms, int64_t pitch, double* gram) const {
+  void WithNewest(int64_t row, int64_t gate, const Sum* terms, int64_t pitch, double* gram) const {
     const double d = steps_.D(steps_.k - 1, row / steps_.n, gate)[row % steps_.n];
     for (int64_t i = 0; i < dense_; ++i) gram[i * count() + dense_] += d * terms[i * pitch];
   }
 
   const Steps<T>& steps_;
-  T* a_;
+  Kept* kept_;
+  Noise noise_;
   int64_t r_, m_, dense_;
   Room room_;
-  T *suffixes_, *packed_, *panel_, *terms_;
-  Vector<double>* sums_;
+  T *suffixes_, *left_, *panel_, *mixed_, *product_;
+  Sum* terms_;
+  Vector<Sum>* sums_;
 };
 
 }  // namespace

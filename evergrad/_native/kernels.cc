@@ -7,7 +7,7 @@
 //   combine   A_j := sum over i of w_ij A_i over the old terms and the fresh one, in place.
 //   multiply  A := P A in place for given P [B, m, m]: for the benchmark, which asks what the products alone take.
 //   squares   the sum of the squares of any array, for all streams.
-//   read      what is kept in bfloat16, contracted (narrow.h).
+//   read      what is kept in bfloat16, contracted (narrow.h); `fold` takes it too.
 //   mix       UORO's one number a weight: rewritten, contracted and measured (rank_one.h).
 //   triples   a step of KTP (triples.h).
 //
@@ -72,25 +72,28 @@ auto StreamsOf(Array<kType>& diagonals, Array<kType>& direct, Array<kType>& aliv
                                          weights.typed_data(), d[1], d[2], d[3], d[4]};
 }
 
-template <ffi::DataType kType>
-ffi::Error FoldCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> u, Array<kType> regressors,
+// A is kept in the numbers of kKept: those of kType, or bfloat16, and then `rounding` has two random numbers for each stream.
+template <ffi::DataType kType, ffi::DataType kKept>
+ffi::Error FoldCall(ffi::ThreadPool pool, Array<kKept> a, Array<kType> u, Array<kType> regressors,
                     Array<kType> diagonals, Array<kType> direct, Array<kType> alive, Array<kType> weights,
-                    Array<ffi::U32> bits, int64_t mix, ffi::Result<Array<kType>> out,
+                    Array<ffi::U32> bits, Array<ffi::U32> rounding, int64_t mix, ffi::Result<Array<kKept>> out,
                     ffi::Result<Array<kType>> vectors) {
   using T = ffi::NativeType<kType>;
-  if (out->typed_data() != a.typed_data()) return ffi::Error::Internal("fold works in place");
+  using Kept = std::conditional_t<kKept == ffi::BF16, uint16_t, T>;
+  if (out->untyped_data() != a.untyped_data()) return ffi::Error::Internal("fold works in place");
   const auto streams = StreamsOf<kType>(diagonals, direct, alive, weights);
   const int64_t r = a.dimensions()[2], k = streams.k, p = u.dimensions()[2], n = r + k, random = bits.dimensions()[1];
   const int64_t numbers = streams.s * streams.n * r * streams.g * streams.n;
   ShareOut(pool, a.dimensions()[0], [&](int64_t b) {
     const Steps<T> steps = streams.Of(b);
-    Fold<T> fold(steps, out->typed_data() + b * numbers, r);
+    const uint32_t* noise = rounding.typed_data() + 2 * b;
+    Fold<T, Kept> fold(steps, static_cast<Kept*>(out->untyped_data()) + b * numbers, r, Noise{noise[0], noise[1]});
     std::vector<double> gram(n * n), all(n * p), chosen(r * p), shares(r * n);
     fold.Carry(gram.data());
     std::copy_n(u.typed_data() + b * r * p, r * p, all.begin());
     std::copy_n(regressors.typed_data() + b * k * p, k * p, all.begin() + r * p);
-    Mixed(Rows{all.data(), n, p}, Rows{gram.data(), n, n}, static_cast<Mix>(mix), bits.typed_data() + b * random,
-          Rows{chosen.data(), r, p}, Rows{shares.data(), r, n});
+    Mixed(Rows{all.data(), n, p}, Rows{gram.data(), n, n}, fold.kAccuracy, static_cast<Mix>(mix),
+          bits.typed_data() + b * random, Rows{chosen.data(), r, p}, Rows{shares.data(), r, n});
     std::copy(chosen.begin(), chosen.end(), vectors->typed_data() + b * r * p);
     fold.Combine(std::vector<T>(shares.begin(), shares.end()).data());
   });
@@ -109,7 +112,7 @@ ffi::Error CarryCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> diagonal
   const int64_t r = a.dimensions()[2], numbers = streams.s * streams.n * r * streams.g * streams.n;
   ShareOutInPool(pool, a.dimensions()[0], [&](int64_t b) {
     const Steps<T> steps = streams.Of(b);
-    Fold<T>(steps, out->typed_data() + b * numbers, r)
+    Fold<T, T>(steps, out->typed_data() + b * numbers, r)
         .Carry(reinterpret_cast<double*>(gram->untyped_data()) + b * (r + 1) * (r + 1));
   });
   return ffi::Error::Success();
@@ -127,7 +130,7 @@ ffi::Error CombineCall(ffi::ThreadPool pool, Array<kType> a, Array<kType> diagon
     std::vector<T> turned(r * (r + 1));
     for (int64_t i = 0; i <= r; ++i)
       for (int64_t j = 0; j < r; ++j) turned[j * (r + 1) + i] = mix.typed_data()[(b * (r + 1) + i) * r + j];
-    Fold<T>(steps, out->typed_data() + b * s * n * r * g * n, r).Combine(turned.data());
+    Fold<T, T>(steps, out->typed_data() + b * s * n * r * g * n, r).Combine(turned.data());
   });
   return ffi::Error::Success();
 }
@@ -223,12 +226,13 @@ auto BindSquares() {
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<Array<kType>>().template Ret<Array<kType>>();
 }
 
-template <ffi::DataType kType>
+template <ffi::DataType kType, ffi::DataType kKept>
 auto BindFold() {
   using A = Array<kType>;
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>()
-      .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<Array<ffi::U32>>()
-      .template Attr<int64_t>("mix").template Ret<A>().template Ret<A>();
+  using Random = Array<ffi::U32>;
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().template Arg<Array<kKept>>().template Arg<A>().template Arg<A>()
+      .template Arg<A>().template Arg<A>().template Arg<A>().template Arg<A>().template Arg<Random>()
+      .template Arg<Random>().template Attr<int64_t>("mix").template Ret<Array<kKept>>().template Ret<A>();
 }
 
 template <ffi::DataType kType>
@@ -247,8 +251,9 @@ auto BindCombine() {
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fold_float32, FoldCall<ffi::F32>, BindFold<ffi::F32>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fold_float64, FoldCall<ffi::F64>, BindFold<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fold_float32, (FoldCall<ffi::F32, ffi::F32>), (BindFold<ffi::F32, ffi::F32>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fold_float64, (FoldCall<ffi::F64, ffi::F64>), (BindFold<ffi::F64, ffi::F64>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fold_bfloat16, (FoldCall<ffi::F32, ffi::BF16>), (BindFold<ffi::F32, ffi::BF16>()));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(carry_float32, CarryCall<ffi::F32>, BindCarry<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(carry_float64, CarryCall<ffi::F64>, BindCarry<ffi::F64>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(combine_float32, CombineCall<ffi::F32>, BindCombine<ffi::F32>());

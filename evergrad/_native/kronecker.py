@@ -1,5 +1,6 @@
 """Sums of Kronecker products by kernels, every thread a stream at a time."""
 
+import math
 from collections.abc import Callable
 from typing import cast
 
@@ -12,6 +13,7 @@ from evergrad._cells.base import Cell, KroneckerCell
 from evergrad._core.linearize import KroneckerMemory, Memory, recurrent_weights
 from evergrad._core.low_rank import Mix
 from evergrad._core.machine import cores
+from evergrad._core.rounding import noise_of
 
 LITTLE = 1 << 17  # numbers of a stream below which XLA's operations cost more than threads without work
 
@@ -19,6 +21,7 @@ Mixing = Callable[[Array, Array, Array], tuple[Array, Array]]
 Carried = tuple[Float[Array, "B r p"], Float[Array, "B m r q"]]
 Fold = Callable[[Carried, KroneckerCell, KroneckerMemory, Array], Carried]
 
+_NARROWED = {"float32": (jnp.bfloat16,)}  # what an influence can be kept in besides, with weights in this
 _MIXES: dict[Mix, int] = {"sampling": 0, "signs": 1, "truncate": 2}  # as mixing.h counts them
 
 
@@ -36,9 +39,7 @@ def fold_or(
     keys: Array,
 ) -> tuple[Array, ...]:
     """fold(carried, cells, memories, keys) where that is faster, else pure(carried, memories, keys), which must do the same."""
-    if not isinstance(memories, KroneckerMemory) or not native.worth(carried[1][0]):
-        return pure(carried, memories, keys)
-    if not busy(len(keys)) and carried[1][0].size > LITTLE:
+    if not isinstance(memories, KroneckerMemory) or not _worth(carried, len(keys)):
         return pure(carried, memories, keys)
 
     def kernel(carried, memories, keys):
@@ -47,12 +48,36 @@ def fold_or(
     return native.either(kernel, pure, carried, memories, keys)
 
 
+def _worth(carried: tuple[Array, ...], streams: int) -> bool:
+    """Whether the terms are large enough, most threads would have work or none is needed, and a kernel knows what they are kept in."""
+    u, a = carried
+    one = jax.ShapeDtypeStruct(a.shape[1:], u.dtype)
+    known = a.dtype in (u.dtype, *_NARROWED.get(u.dtype.name, ()))
+    return known and (busy(streams) or math.prod(one.shape) <= LITTLE) and native.worth(one)
+
+
 def fold(mix: Mix, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array) -> Carried:
     """Σ uᵢ ⊗ Aᵢ of all streams carried forward over the remembered steps, and with what they add made r terms again: OK."""
+    return _folded(mix, carried, cells, memories, keys, jnp.zeros((len(keys), 2), jnp.uint32))
+
+
+def fold_rounded(
+    mix: Mix, carried: Carried, cells: KroneckerCell, memories: KroneckerMemory, keys: Array, rounding_keys: Array
+) -> Carried:
+    """`fold` with the Aᵢ in bfloat16, rounded at random by the numbers that `rounded_at_random` draws from a key.
+
+    As right in the mean as with all digits, and not the same number for number: the factors of the products are rounded at random
+    too, and inner products are summed in float32.
+    """
+    return _folded(mix, carried, cells, memories, keys, jax.vmap(noise_of)(rounding_keys))
+
+
+def _folded(mix, carried, cells, memories, keys, rounding):
     u, a = carried
     bits = random_bits(mix, u.shape[1] + memories.alive.shape[1], keys)
     steps = memories.regressor, memories.diagonals, memories.direct, memories.alive
-    a, u = native.call("fold", (_like(a), _like(u)), a, u, *steps, _turned(cells), bits, in_place=True, mix=_MIXES[mix])
+    given = (a, u, *steps, _turned(cells), bits, rounding)
+    a, u = native.call("fold", (_like(a), _like(u)), *given, in_place=True, mix=_MIXES[mix])
     return u, a
 
 

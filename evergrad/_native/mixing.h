@@ -87,10 +87,16 @@ inline void Orthonormal(Rows vectors, Rows q, Rows r) {
   }
 }
 
+// How exact inner products are: what a long sum of products is off by, and how much more than that keeps a square root from breaking.
+struct Accuracy {
+  double eps, jitter;
+};
+constexpr Accuracy kDouble{kEps, 512 * kEps};
+
 // l with l l^T = gram, a whisker larger.
-inline void SquareRoot(Rows gram, Rows l) {
+inline void SquareRoot(Rows gram, double more, Rows l) {
   const int64_t n = gram.rows;
-  const double jitter = 1 + 512 * n * kEps, least = std::numeric_limits<double>::min() / kEps;
+  const double jitter = 1 + n * more, least = std::numeric_limits<double>::min() / kEps;
   std::vector<double> norms(n);
   for (int64_t i = 0; i < n; ++i) norms[i] = gram[i][i] > least ? std::sqrt(gram[i][i]) : gram[i][i] <= least ? 0 : NAN;
   for (int64_t i = 0; i < n; ++i) {
@@ -195,7 +201,7 @@ inline void SignedRows(const std::vector<double>& p, const uint32_t* bits, Rows 
 }
 
 // d_j, the lengths of the rows of right A, from their inner products; 0 only where all of a row is rounding.
-inline std::vector<double> Lengths(Rows right, Rows gram) {
+inline std::vector<double> Lengths(Rows right, Rows gram, double eps) {
   const int64_t m = right.rows, n = right.columns;
   std::vector<double> d(m), parts(m), through(n);
   for (int64_t j = 0; j < m; ++j) {
@@ -204,7 +210,7 @@ inline std::vector<double> Lengths(Rows right, Rows gram) {
       AddTo(through.data(), right[j][i], gram[i], n);
       parts[j] += std::abs(right[j][i]) * std::sqrt(gram[i][i]);
     }
-    d[j] = std::sqrt(std::max(Dot(through.data(), right[j], n), kEps * parts[j] * parts[j]));
+    d[j] = std::sqrt(std::max(Dot(through.data(), right[j], n), eps * parts[j] * parts[j]));
   }
   const double most = *std::max_element(parts.begin(), parts.end());
   for (int64_t j = 0; j < m; ++j)
@@ -224,7 +230,7 @@ inline bool Finite(Rows x) {
 }
 
 // New vectors [r, p] and weights [r, N], for vectors [N, p], which are overwritten, and the inner products of their terms.
-inline void Mixed(Rows vectors, Rows gram, Mix mix, const uint32_t* bits, Rows new_vectors, Rows weights) {
+inline void Mixed(Rows vectors, Rows gram, Accuracy accuracy, Mix mix, const uint32_t* bits, Rows new_vectors, Rows weights) {
   const int64_t n = vectors.rows, p = vectors.columns, m = std::min(n, p), rank = weights.rows;
   std::vector<double> room(m * p + 3 * m * n + n * n + m * m + m * rank + 2 * rank * m + m * p);
   double* next = room.data();
@@ -241,7 +247,7 @@ inline void Mixed(Rows vectors, Rows gram, Mix mix, const uint32_t* bits, Rows n
     return;
   }
   Orthonormal(vectors, q, r);
-  SquareRoot(gram, root);
+  SquareRoot(gram, accuracy.jitter, root);
   Times(r, root, b);
   for (int64_t j = 0; j < m; ++j) x[j][j] = 1;
   Orthogonalise(b, x);
@@ -262,7 +268,7 @@ inline void Mixed(Rows vectors, Rows gram, Mix mix, const uint32_t* bits, Rows n
     for (int64_t i = 0; i < p; ++i) left[j][i] = -left[j][i];
     for (int64_t i = 0; i < n; ++i) right[j][i] = -right[j][i];
   }
-  const std::vector<double> d = Lengths(right, gram), share = Inclusion(d, rank, mix);
+  const std::vector<double> d = Lengths(right, gram, accuracy.eps), share = Inclusion(d, rank, mix);
   if (mix == Mix::kSigns) {
     SignedRows(share, bits, z);
   } else {

@@ -1,5 +1,7 @@
 // What is kept in bfloat16: the upper half of a float.
 //
+//   fold   of OK, as fold.h has it, with A kept so. Factors of products are rounded at random to bfloat16 too, each for itself, so
+//          that a product has the right mean; instructions for them are used where the processor has them.
 //   read   the sum over rows of d_row A_row for every stream, of A [B, m, ...] and d [B, m]: one pass over A.
 
 #ifndef EVERGRAD_NARROW_H_
@@ -8,6 +10,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
 
 #include "team.h"
 #include "vectors.h"
@@ -20,6 +26,122 @@ typedef uint32_t Bits __attribute__((vector_size(kBytes)));
 inline Vector<float> LoadWidened(const uint16_t* from) {
   const Bits bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits) << 16;
   return reinterpret_cast<const Vector<float>&>(bits);
+}
+
+// Random bits that depend on a place and on two random numbers, and on nothing else: those of evergrad/_core/rounding.py.
+struct Noise {
+  uint32_t first, second;
+
+  static Bits Scattered(Bits bits) {
+    bits = (bits ^ (bits >> 16)) * 0x7FEB352Du;
+    bits = (bits ^ (bits >> 15)) * 0x846CA68Bu;
+    return bits ^ (bits >> 16);
+  }
+
+  // For as many places, one after the other, as a vector has lanes.
+  Bits At(uint32_t place) const {
+    Bits places;
+    for (int64_t lane = 0; lane < kLanes<float>; ++lane) places[lane] = lane;
+    return Scattered(Scattered((places + place) * 0x9E3779B9u + first) ^ second);
+  }
+
+  // Another such, for another purpose.
+  Noise Apart(uint32_t purpose) const {
+    const Bits bits = Noise{first, second ^ 0x5851F42Du}.At(2 * purpose);
+    return {bits[0], bits[1]};
+  }
+};
+
+inline Bits BitsOf(Vector<float> value) { return reinterpret_cast<const Bits&>(value); }
+
+// One of the two neighbours of each number, such that the mean over 16 random bits is the number; what is not finite stays.
+inline void StoreRounded(uint16_t* to, Vector<float> value, Bits noise, int64_t count) {
+  const Bits bits = BitsOf(value);
+  const auto special = (bits & 0x7F800000u) == 0x7F800000u;
+  const auto no_number = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+  const Bits kept = ((bits + (special ? Bits{} : noise >> 16)) >> 16) | (no_number ? Bits{} + 0x40u : Bits{});
+  typedef uint16_t Plain __attribute__((vector_size(kBytes / 2)));
+  const Plain all = __builtin_convertvector(kept, Plain);
+  std::memcpy(to, &all, std::min(count, kLanes<float>) * sizeof(uint16_t));
+}
+
+// Two numbers for each lane, the first in the lower half, rounded at random: by a half of the noise each.
+inline Bits RoundedPair(Vector<float> one, Vector<float> other, Bits noise) {
+  return ((BitsOf(one) + (noise >> 16)) >> 16) | ((BitsOf(other) + (noise & 0xFFFFu)) & 0xFFFF0000u);
+}
+
+inline Bits LoadHalves(const uint16_t* from, int64_t count) {
+  if (count >= kLanes<float>) return __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits);
+  alignas(64) uint16_t all[kLanes<float>] = {};
+  std::memcpy(all, from, count * sizeof(uint16_t));
+  return __builtin_convertvector(*reinterpret_cast<const Halves*>(all), Bits);
+}
+
+// sum += the products of two pairs, lane by lane.
+inline Vector<float> AddPairs(Vector<float> sum, Bits x, Bits y) {
+#ifdef __AVX512BF16__
+  const auto found = _mm512_dpbf16_ps(reinterpret_cast<const __m512&>(sum), reinterpret_cast<const __m512bh&>(x),
+                                      reinterpret_cast<const __m512bh&>(y));
+  return reinterpret_cast<const Vector<float>&>(found);
+#else
+  const Bits x0 = x << 16, y0 = y << 16, x1 = x & 0xFFFF0000u, y1 = y & 0xFFFF0000u;
+  return sum + reinterpret_cast<const Vector<float>&>(x0) * reinterpret_cast<const Vector<float>&>(y0) +
+         reinterpret_cast<const Vector<float>&>(x1) * reinterpret_cast<const Vector<float>&>(y1);
+#endif
+}
+
+// `Rows` rows of a product of pairs: left [Rows, pairs], `pitch` pairs from row to row, and a panel [pairs, two vectors]; the second
+// vector of each row goes `gap` numbers after the first, and there may be none.
+template <int64_t Rows>
+void PairRows(const uint32_t* left, int64_t pitch, const uint32_t* panel, int64_t pairs, float* out, int64_t stride,
+              int64_t gap, int64_t first, int64_t second) {
+  Vector<float> sum[Rows][2] = {};
+  for (int64_t k = 0; k < pairs; ++k, panel += kColumns<float>) {
+    const Bits one = *reinterpret_cast<const Bits*>(panel), other = *reinterpret_cast<const Bits*>(panel + kLanes<float>);
+    for (int64_t i = 0; i < Rows; ++i) {
+      const Bits weight = Bits{} + left[i * pitch + k];
+      sum[i][0] = AddPairs(sum[i][0], weight, one);
+      sum[i][1] = AddPairs(sum[i][1], weight, other);
+    }
+  }
+  for (int64_t i = 0; i < Rows; ++i) {
+    StoreSome(out + i * stride, sum[i][0], first);
+    if (second > 0) StoreSome(out + i * stride + gap, sum[i][1], second);
+  }
+}
+
+template <int64_t... Less>
+auto PairRowsOf(int64_t rows, std::integer_sequence<int64_t, Less...>) {
+  using Function = void (*)(const uint32_t*, int64_t, const uint32_t*, int64_t, float*, int64_t, int64_t, int64_t, int64_t);
+  constexpr Function of[] = {PairRows<Less + 1>...};
+  return of[rows - 1];
+}
+
+// out [rows, ...] = left [rows, pairs] · panel.
+inline void TimesPairs(const uint32_t* left, int64_t rows, int64_t pairs, const uint32_t* panel, float* out, int64_t stride,
+                       int64_t gap, int64_t first, int64_t second) {
+  const int64_t strips = (rows + kRows - 1) / kRows;
+  for (int64_t strip = 0; strip < strips; ++strip) {
+    const int64_t from = strip * rows / strips, some = (strip + 1) * rows / strips - from;
+    PairRowsOf(some, std::make_integer_sequence<int64_t, kRows>())(left + from * pairs, pairs, panel, pairs,
+                                                                   out + from * stride, stride, gap, first, second);
+  }
+}
+
+// A left operand [rows, depth] as pairs along its depth, rounded at random.
+inline void RoundLeft(const float* from, int64_t rows, int64_t depth, Noise noise, uint32_t* to) {
+  const int64_t pairs = (depth + 1) / 2;
+  for (int64_t row = 0; row < rows; ++row, from += depth, to += pairs) {
+    for (int64_t k = 0; k < pairs; k += kLanes<float>) {
+      alignas(64) float one[kLanes<float>] = {}, other[kLanes<float>] = {};
+      for (int64_t i = 0; i < std::min(kLanes<float>, pairs - k); ++i) {
+        one[i] = from[2 * (k + i)];
+        if (2 * (k + i) + 1 < depth) other[i] = from[2 * (k + i) + 1];
+      }
+      const Bits found = RoundedPair(Load(one), Load(other), noise.At(row * pairs + k));
+      std::memcpy(to + k, &found, std::min(kLanes<float>, pairs - k) * sizeof(uint32_t));
+    }
+  }
 }
 
 // Columns [0, columns) of one stream: their sums stay in the nearest cache while some rows at a time pass by.

@@ -47,6 +47,23 @@ inline void Store(T* to, Vector<T> value) {
   *reinterpret_cast<typename VectorOf<T>::Anywhere*>(to) = value;
 }
 
+// Some numbers as a vector, zeros after them.
+template <typename T>
+inline Vector<T> LoadSome(const T* from, int64_t count) {
+  if (count >= kLanes<T>) return Load(from);
+  alignas(64) T all[kLanes<T>] = {};
+  std::memcpy(all, from, count * sizeof(T));
+  return Load(all);
+}
+
+template <typename T>
+inline void StoreSome(T* to, Vector<T> value, int64_t count) {
+  if (count >= kLanes<T>) return Store(to, value);
+  alignas(64) T all[kLanes<T>];
+  Store(all, value);
+  std::memcpy(to, all, count * sizeof(T));
+}
+
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Memory of one thread, in several parts, aligned for vectors; kept from call to call.

@@ -7,7 +7,9 @@ another, and whichever is faster counts.
 import jax
 import jax.numpy as jnp
 
+import evergrad as eg
 from evergrad import _native as native
+from evergrad._core.linearize import initial_state
 from evergrad._native import products
 from evergrad.bench.settings import Setting
 from evergrad.bench.timing import Case, in_place
@@ -41,6 +43,58 @@ def window_products(setting: Setting, times: int) -> dict[str, Case]:
         a, h = _arrays(setting)
         cases["by kernels"] = in_place(fold_by_kernels, a.reshape(len(a), setting.units, -1), h, times=times)
     return {form: lambda whole=whole: whole() / window for form, whole in cases.items()}
+
+
+def stack_products(setting: Setting) -> dict[str, Case]:
+    """The products of a window of a stack, seconds a step of it: one suffix product of the whole state a step, and P·A of every layer
+    once a window, of the rows of the state that the layer reaches, which are its own and those above.
+    """
+    window, m = setting.window, _state(setting) * setting.layers
+
+    def fold(a, h):
+        product = jax.lax.fori_loop(0, window, lambda _, p: p @ h, jnp.eye(m, dtype=h.dtype))
+        return [each @ product[: each.shape[1], : each.shape[1]] for each in a]
+
+    def each_stream(a, h):
+        def one(b, a):
+            return [x.at[b].set(new) for x, new in zip(a, fold([x[b] for x in a], h[b]), strict=True)]
+
+        return jax.lax.fori_loop(0, setting.batch, one, a)
+
+    def by_kernels(a, h):
+        eye = jnp.broadcast_to(jnp.eye(m, dtype=h.dtype)[None], h.shape)
+        p = jax.lax.fori_loop(0, window, lambda _, p: _multiply(p, h), eye)
+        return [_multiply(x.mT, p[:, : x.shape[2], : x.shape[2]]).mT for x in a]
+
+    def case(program):
+        whole = in_place(program, _stack_arrays(setting), _orthogonal(setting.batch, m), times=1)
+        return lambda: whole() / window
+
+    cases = {"by XLA": case(each_stream)}
+    return cases | ({"by kernels": case(by_kernels)} if native.available() else {})
+
+
+def stack_read(setting: Setting, times: int) -> Case:
+    """δ·A once, for the influences of all layers, as `one_read` has it for one."""
+    m = _state(setting) * setting.layers
+
+    def program(delta, arrays):
+        read = [jnp.einsum("bm,bqm->bq", delta[:, : a.shape[2]], a) for a in arrays]
+        return delta + 1e-9 * sum(each[:, :1] for each in read)
+
+    return in_place(program, jnp.ones((setting.batch, m), jnp.float32), _stack_arrays(setting), times=times)
+
+
+def _state(setting: Setting) -> int:
+    """Numbers in the state of one layer."""
+    return initial_state(getattr(eg, setting.cell)(1, setting.units, key=jax.random.key(0))).size
+
+
+def _stack_arrays(setting):
+    """The influence of each layer, the lowest first, on what it reaches: [B, r g n, rows]."""
+    n, width = _state(setting), setting.rank * setting.gates * setting.units
+    keys = jax.random.split(jax.random.key(3), setting.layers)
+    return [jax.random.normal(key, (setting.batch, width, n * (i + 1))) for i, key in enumerate(keys[::-1])][::-1]
 
 
 def backward_products(setting: Setting, horizon: int, times: int) -> dict[str, Case]:
@@ -98,5 +152,9 @@ def _arrays(setting):
     n = setting.units
     a_key, h_key = jax.random.split(jax.random.key(3))
     a = jax.random.normal(a_key, (setting.batch, setting.rank * setting.gates * n, n))
-    h, _ = jnp.linalg.qr(jax.random.normal(h_key, (setting.batch, n, n)))  # keeps the size of A, however often
-    return a, h
+    return a, _orthogonal(setting.batch, n, h_key)
+
+
+def _orthogonal(batch, n, key=None):
+    """Keeps the size of A, however often."""
+    return jnp.linalg.qr(jax.random.normal(jax.random.key(5) if key is None else key, (batch, n, n)))[0]

@@ -28,7 +28,7 @@ FULL = Effort(rounds=9, steps=64, settings=(COPY, PTB), units=(128, 256, 512))
 QUICK = Effort(rounds=3, steps=32, settings=(COPY,), units=(128, 256))
 
 
-PARTS = ("ok", "ktp", "rolling", "compile", "uoro", "networks", "unit-local", "short")
+PARTS = ("ok", "ktp", "rolling", "compile", "uoro", "networks", "stack", "unit-local", "short")
 
 
 def goals(effort: Effort, say: Callable[[str], None], only: Collection[str] = PARTS) -> Iterator[Row]:
@@ -48,6 +48,7 @@ def _parts(effort, say):
     for units in effort.units:
         yield "uoro", _uoro(dataclasses.replace(PTB, units=units), effort, say)
     yield "networks", _networks(effort, say)
+    yield "stack", _stack(effort, say)
     yield "unit-local", _unit_local(effort, say)
     yield "short", _short_steps(effort, say)
 
@@ -131,6 +132,19 @@ def _networks(effort, say):
     general, fast = ms["RHN 128, undeclared"], ms["RHN 128"]
     yield Row("9", "OK(window=16) on a general cell / on the same RHN 128", general / fast, 2.5, milliseconds=ms)
     yield Row("9", "OK(window=16) on 2 x LSTM 64 / on one LSTM 128", ms["2 x LSTM 64"] / ms["LSTM 128"], None)
+
+
+def _stack(effort, say):
+    """Two layers against the products that their fold cannot do without, and one read of their influences."""
+    setting = dataclasses.replace(COPY, cell="LSTM", layers=2)
+    say(f"2 x LSTM {setting.units}")
+    cases = {"OK(window=16)": training(setting, setting.ok(), effort.steps // 2)}
+    cases |= {f"bare products, {form}": case for form, case in bare.stack_products(setting).items()}
+    cases["one read"] = bare.stack_read(setting, effort.steps // 4)
+    ms = milliseconds(cases, effort.rounds)
+    floor = min(v for name, v in ms.items() if name.startswith("bare")) + ms["one read"]
+    what = f"2 x LSTM {setting.units}, batch {setting.batch}: OK(window=16) / its floor"
+    yield Row("6", what, ms["OK(window=16)"] / floor, 1.5, milliseconds=ms)
 
 
 def _unit_local(effort, say):

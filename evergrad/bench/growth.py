@@ -49,6 +49,68 @@ LAWS = (
     Law("KTP(rank=r)", lambda r: eg.KTP(rank=r), (2, 1), (1, 1), _SQUARE, _MANY, 16),
     Law("TBPTT(T, stride=1)", lambda r: eg.TBPTT(horizon=r, stride=1), (2, 1), (1, 1), _SQUARE, _MANY, 16),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """Growth in something else, where what is counted is no power: the exponent of the count at the same points is expected."""
+
+    name: str
+    over: str
+    at: tuple[int, ...]
+    setting: Callable[[int], Setting]
+    estimator: Callable[[int], Estimator]
+    work: Callable[[int], float]
+    numbers: Callable[[int], float]
+
+
+def _stacked(layers: int) -> Setting:
+    return Setting("depth", units=128, batch=1, rank=4, symbols=4, cell="RNN", layers=layers)
+
+
+def _deeper_work(layers: int) -> float:
+    """H A of every layer: its own rows of the state and those of the layers above it reach each other."""
+    return sum(rows**2 for rows in range(1, layers + 1))
+
+
+def _deeper_numbers(layers: int) -> float:
+    return sum(range(1, layers + 1))
+
+
+_WIDE = Setting("window", units=256, batch=4, rank=8, symbols=4)
+
+
+def _window_work(window: int) -> float:
+    """(g r/k + 1) n³: P A once a window, and a suffix product a step."""
+    return _WIDE.gates * _WIDE.rank / window + 1
+
+
+def _window_numbers(window: int) -> float:
+    """A, and 2k − 1 remembered steps with what a fold makes of them; see `KroneckerSum.cost`."""
+    n, q = _WIDE.units, _WIDE.gates * _WIDE.units
+    return _WIDE.rank * n * q + (2 * window - 1) * (_WIDE.symbols + 2 * n + 1 + q)
+
+
+COUNTS = (
+    Count(
+        "OK(rank=4, window=0) on a stack",
+        "layers",
+        (1, 2, 3, 4),
+        _stacked,
+        lambda _: eg.OK(rank=4, window=0),
+        _deeper_work,
+        _deeper_numbers,
+    ),
+    Count(
+        "OK(rank=8, window=k)",
+        "k",
+        (2, 4, 8, 16, 32),
+        lambda _: _WIDE,
+        lambda k: eg.OK(rank=8, window=k),
+        _window_work,
+        _window_numbers,
+    ),
+)
 QUICK = "OK(rank=r, window=0)"  # in n alone, at the three largest sizes
 
 
@@ -56,7 +118,7 @@ QUICK = "OK(rank=r, window=0)"  # in n alone, at the three largest sizes
 class Fit:
     name: str
     what: str  # time or memory
-    over: str  # n or r
+    over: str  # n or r, layers or k
     expected: float
     fitted: float
     points: dict[int, float]  # seconds a step, or bytes a stream
@@ -74,6 +136,8 @@ def growth(quick: bool, say: Callable[[str], None]) -> Iterator[Fit]:
             yield from fits(law, "n", say)
             if len(law.ranks) > 1:
                 yield from fits(law, "r", say)
+    for count in () if quick else COUNTS:
+        yield from counted(count, say)
 
 
 def fits(law: Law, over: str, say: Callable[[str], None], seconds_each: float = SECONDS) -> list[Fit]:
@@ -86,6 +150,19 @@ def fits(law: Law, over: str, say: Callable[[str], None], seconds_each: float = 
     return [
         Fit(law.name, "time", over, law.time[axis], exponent(seconds), seconds),
         Fit(law.name, "memory", over, law.memory[axis], exponent(sizes), sizes),
+    ]
+
+
+def counted(count: Count, say: Callable[[str], None], seconds_each: float = SECONDS) -> list[Fit]:
+    """Exponents of time and of memory, beside those of what is counted."""
+    seconds, sizes = {}, {}
+    for at in count.at:
+        say(f"growth of {count.name} in {count.over}, at {at}")
+        seconds[at], sizes[at] = measured(count.setting(at), count.estimator(at), seconds_each)
+    work, numbers = ({at: count_of(at) for at in count.at} for count_of in (count.work, count.numbers))
+    return [
+        Fit(count.name, "time", count.over, exponent(work), exponent(seconds), seconds),
+        Fit(count.name, "memory", count.over, exponent(numbers), exponent(sizes), sizes),
     ]
 
 

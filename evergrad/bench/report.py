@@ -42,7 +42,7 @@ def growth_table(fits: Iterable[Fit]) -> Table:
         scale, unit = (1e3, "ms") if fit.what == "time" else (1e-6, "MB")
         points = ", ".join(f"{at}: {value * scale:.3g}" for at, value in fit.points.items()) + f" {unit}"
         table.add_row(
-            fit.name, fit.what, fit.over, f"{fit.expected:g}", f"{fit.fitted:.2f}", _verdict(fit.passed), points
+            fit.name, fit.what, fit.over, f"{fit.expected:.3g}", f"{fit.fitted:.2f}", _verdict(fit.passed), points
         )
     return table
 
