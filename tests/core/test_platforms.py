@@ -41,9 +41,26 @@ def test_exact_cells_can_be_lowered_for_accelerators(kind):
     assert lowered(model, eg.RTRL(), "cuda", "tpu").platforms == ("cuda", "tpu")
 
 
+KERNELS = {
+    "carry combine adam": eg.OK(rank=8),
+    "back outer product adam": eg.OK(rank=8, window=3),
+    "back outer product": eg.TBPTT(horizon=3, stride=3),
+    "mix adam bits fold": eg.UORO(),
+    "triples outer adam bits fold": eg.KTP(rank=8),
+}
+
+
 @pytest.mark.skipif(not native.available(), reason="there is no C++ compiler")
-def test_kernels_for_this_processor_are_left_out_of_programs_for_others():
-    model = make_model("rhn", units=64)
-    with pytest.raises(ValueError, match="evergrad_carry"):  # what JAX does not know it does not export
-        lowered(model, eg.OK(rank=8), "cpu")
-    assert lowered(model, eg.OK(rank=8), "cuda", "tpu").platforms == ("cuda", "tpu")
+@pytest.mark.parametrize("kernels", crossed(KERNELS, lambda kernels: "carry" in kernels or "triples" in kernels))
+def test_kernels_for_this_processor_are_left_out_of_programs_for_others(kernels, monkeypatch):
+    monkeypatch.setattr(native, "SMALL", 1 << 12)
+    jax.clear_caches()
+    model, estimator = make_model("rhn", units=64), KERNELS[kernels]
+    xs, ys, _ = make_data(6)
+    here = eg.Learner(model, estimator, optax.adam(1e-3), clip=1.0).compile(xs, ys).as_text()
+    assert [name for name in kernels.split() if f"evergrad_{name}_" not in here] == []
+    with pytest.raises(ValueError, match="evergrad_"):  # what JAX does not know it does not export
+        lowered(model, estimator, "cpu")
+    elsewhere = lowered(model, estimator, "cuda", "tpu")
+    assert elsewhere.platforms == ("cuda", "tpu")
+    assert "evergrad_" not in elsewhere.mlir_module()
