@@ -6,7 +6,7 @@ and handed in again as an array when the optimiser is used. Whatever else an opt
 
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from evergrad._core.checks import is_traced
 from evergrad._core.sameness import Same
 
-_SCALE = optax.scale(1.0).update.__code__
+_SCALE = cast(types.FunctionType, optax.scale(1.0).update).__code__
 _OUT = 1.0  # stands where a rate was
 _DEEPEST = 12  # of functions within functions
 
@@ -75,7 +76,7 @@ def _changed(value: Any, number: Callable[[float], Any], depth: int) -> Any:
 
 
 def _is_rate(value: Any) -> bool:
-    return isinstance(value, float | jax.Array) and not isinstance(value, jax.core.Tracer)
+    return isinstance(value, float | jax.Array) and not is_traced(value)
 
 
 def _contents(function: types.FunctionType) -> Iterator[Any]:

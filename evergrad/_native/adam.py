@@ -2,8 +2,9 @@
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ from evergrad._core.rated import Rated, functions_in, rated as without_rates
 from evergrad._core.sameness import Same
 from evergrad._native.products import by_kernel
 
-_ADAM = optax.scale_by_adam().update.__code__
+_ADAM = cast(types.FunctionType, optax.scale_by_adam().update).__code__
 
 
 class Numbers(NamedTuple):

@@ -1,7 +1,7 @@
 """Random bits by a kernel: the same that JAX draws, which on a CPU takes a loop of eighty small operations for each draw."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ _WORD = 32  # bits
 
 def generator(name: str, weights: Any) -> Any:
     """The generator of that name, or one that draws the same by a kernel, where a network has as many weights as that is worth."""
-    known = name == THREEFRY and jax.config.jax_threefry_partitionable
+    known = name == THREEFRY and cast(Any, jax.config).jax_threefry_partitionable
     return _BY_KERNEL if known and native.worth_a_call(weights) else name
 
 
@@ -49,7 +49,7 @@ def _random_bits(words: UInt32[Array, "2"], width: int, shape: tuple[int, ...]) 
     return native.either(kernels[width], pure, words)
 
 
-def _fold_in(words: UInt32[Array, "2"], data: Array) -> UInt32[Array, "2"]:
+def _fold_in(words: UInt32[Array, "2"], data: Array | int) -> UInt32[Array, "2"]:
     def kernel(words, data):
         return native.call("fold", jax.ShapeDtypeStruct((2,), jnp.uint32), words, data, mapped=True)
 

@@ -87,7 +87,9 @@ ffi::Error MixCall(ffi::ThreadPool pool, ffi::Buffer<kType> v, ffi::Buffer<kType
   for (int64_t b = 0; b < streams; ++b)
     lanes.push_back({out->typed_data() + b * p * q, rows.typed_data() + b * p, columns.typed_data() + b * q,
                      factors.typed_data()[2 * b], factors.typed_data()[2 * b + 1]});
-  const int64_t some = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, q)), blocks = (p + some - 1) / some;
+  // long stretches of every stream, since the processor fetches ahead within them, and a few for every thread
+  const int64_t wanted = std::max<int64_t>(8, p * q / (1 << 14)), some = std::max<int64_t>(1, (p + wanted - 1) / wanted);
+  const int64_t blocks = (p + some - 1) / some;
   std::vector<T> partial(blocks * streams, T(0));
   Portions(pool, blocks, [&](int64_t i) {
     const int64_t begin = i * some, end = std::min(p, begin + some);

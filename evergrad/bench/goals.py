@@ -11,6 +11,7 @@ from evergrad.bench import bare
 from evergrad.bench.authors import against_authors
 from evergrad.bench.row import Row
 from evergrad.bench.settings import COPY, PTB, Setting
+from evergrad.bench.starts import starts
 from evergrad.bench.timing import forward, milliseconds, training
 
 
@@ -169,6 +170,11 @@ def _compile(setting, say):
         seconds[steps] = time.perf_counter() - start
     yield Row("6", f"{setting.name}: seconds to compile `run`", max(seconds.values()), 15.0, unit="s")
     yield Row("6", f"{setting.name}: compiling 4,096 steps / 64 steps", seconds[4096] / seconds[64], 1.25)
+    if setting is COPY:
+        took = starts()
+        what = f"{setting.name}: seconds from a learner to its first result"
+        yield Row("6", f"{what}, nothing compiled yet", took["cold"], 6.0, unit="s")
+        yield Row("6", f"{what}, programs found on disk", took["second"], 1.5, unit="s")
 
 
 def _short_steps(effort, say):

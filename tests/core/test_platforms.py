@@ -41,9 +41,28 @@ def test_exact_cells_can_be_lowered_for_accelerators(kind):
     assert lowered(model, eg.RTRL(), "cuda", "tpu").platforms == ("cuda", "tpu")
 
 
+KERNELS = {
+    "fold_float32 adam": eg.OK(rank=8),
+    "fold_bfloat16 adam": eg.OK(rank=8, dtype="bfloat16"),
+    "carry combine adam": eg.KF(copies=8),
+    "back outer product adam": eg.OK(rank=8, window=3),
+    "back outer product": eg.TBPTT(horizon=3, stride=3),
+    "mix adam bits fold_uint32": eg.UORO(),
+    "triples outer adam bits fold_uint32": eg.KTP(rank=8),
+}
+
+
 @pytest.mark.skipif(not native.available(), reason="there is no C++ compiler")
-def test_kernels_for_this_processor_are_left_out_of_programs_for_others():
-    model = make_model("rhn", units=64)
-    with pytest.raises(ValueError, match="evergrad_fold"):  # what JAX does not know it does not export
-        lowered(model, eg.OK(rank=8), "cpu")
-    assert lowered(model, eg.OK(rank=8), "cuda", "tpu").platforms == ("cuda", "tpu")
+@pytest.mark.parametrize("kernels", crossed(KERNELS, lambda kernels: "fold_float32" in kernels or "triples" in kernels))
+def test_kernels_for_this_processor_are_left_out_of_programs_for_others(kernels, monkeypatch):
+    monkeypatch.setattr(native, "SMALL", 1 << 12)
+    jax.clear_caches()
+    model, estimator = make_model("rhn", units=64), KERNELS[kernels]
+    xs, ys, _ = make_data(6)
+    here = eg.Learner(model, estimator, optax.adam(1e-3), clip=1.0).compile(xs, ys).as_text()
+    assert [name for name in kernels.split() if f"evergrad_{name}" not in here] == []
+    with pytest.raises(ValueError, match="evergrad_"):  # what JAX does not know it does not export
+        lowered(model, estimator, "cpu")
+    elsewhere = lowered(model, estimator, "cuda", "tpu")
+    assert elsewhere.platforms == ("cuda", "tpu")
+    assert "evergrad_" not in elsewhere.mlir_module()

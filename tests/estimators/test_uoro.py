@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import evergrad as eg
@@ -28,7 +29,7 @@ def some_pair(cell, memory, seed=1):
     v = jax.tree.map(
         lambda a: jax.random.normal(jax.random.key(seed + 1), a.shape), pullback(cell, memory, jnp.ones(m))
     )
-    return u, v
+    return u, v, optax.tree.norm(v) ** 2
 
 
 def outcomes(influence, pair, cell, memory):
@@ -42,8 +43,8 @@ def outcomes(influence, pair, cell, memory):
 
 
 def exact(pair, cell, memory):
-    u, v = pair
-    old = RankOne().materialise((transition(cell, memory).matvec(u), v), cell)
+    u, *rest = pair
+    old = RankOne().materialise((transition(cell, memory).matvec(u), *rest), cell)
     return flat(jax.tree.map(jnp.add, old, immediate(cell, memory)))
 
 
@@ -54,6 +55,16 @@ def test_the_mean_over_all_signs_is_exact(name):
     pair = some_pair(cell, memory)
     mean = outcomes(eg.UORO().influence, pair, cell, memory).mean(0)
     np.testing.assert_allclose(mean, exact(pair, cell, memory), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["rhn", "gru", "reset-before-gru"])
+def test_what_is_known_of_v_is_its_norm(name):
+    cell = make_cell(name, units=2, scale=1.5)
+    memory = memory_of(cell)
+    influence, signs = eg.UORO().influence, jnp.ones(initial_state(cell).size).at[1].set(-1.0)
+    for before in (influence.init(cell), some_pair(cell, memory)):
+        _, v, squares = influence.injected(before, cell, memory, signs)
+        np.testing.assert_allclose(squares, optax.tree.norm(v) ** 2, rtol=1e-12)
 
 
 def test_a_row_that_is_dropped_though_it_is_not_zero_is_noticed():
