@@ -163,7 +163,7 @@ class Fold {
   Parts Sizes() const {
     return {steps_.k * m_ * m_,
             RoundUp(m_, kRows) * (m_ + 1),
-            std::max(kBlock * (m_ + 1), dense_ + 1) * kColumns<T>,
+            std::max(std::max(kBlock, Panels()) * (m_ + 1), dense_ + 1) * kColumns<T>,
             padded() * kWidth,
             padded() * padded(),
             r_ * kColumns<T>,
@@ -210,25 +210,33 @@ class Fold {
     if (i >= column && i < column + there) to[i - column] += alive * steps_.E(step, a, 0)[i];
   }
 
-  // The dense columns of H that start with `column`, as a panel.
-  void PackTransition(int64_t step, int64_t column) {
+  int64_t Panels() const { return (steps_.n + kColumns<T> - 1) / kColumns<T>; }
+
+  // The dense columns of H, as panels. Row by row, since the weights of a window are in no near cache.
+  void PackTransition(int64_t step) {
     for (int64_t row = 0; row < m_; ++row)
-      TransitionRow(step, row / steps_.n, row % steps_.n, column, panel_ + row * kColumns<T>);
+      for (int64_t i = 0; i < Panels(); ++i)
+        TransitionRow(step, row / steps_.n, row % steps_.n, i * kColumns<T>, panel_ + (i * m_ + row) * kColumns<T>);
   }
 
   // The same, rounded at random, as pairs of rows.
-  void PackPairs(int64_t step, int64_t column, Noise noise) {
-    alignas(64) T two[2][kColumns<T>];
+  void PackPairs(int64_t step, Noise noise) {
+    alignas(64) T two[2][kColumns<T>] = {};
+    const int64_t depth = (m_ + 1) / 2;
     for (int64_t row = 0; row < m_; row += 2) {
-      TransitionRow(step, row / steps_.n, row % steps_.n, column, two[0]);
-      if (row + 1 < m_) {
-        TransitionRow(step, (row + 1) / steps_.n, (row + 1) % steps_.n, column, two[1]);
-      } else {
-        std::fill(two[1], two[1] + kColumns<T>, T(0));
-      }
-      for (int64_t half = 0; half < kColumns<T>; half += kLanes<T>) {
-        const Bits found = RoundedPair(Load(two[0] + half), Load(two[1] + half), noise.At(row * steps_.n + column + half));
-        std::memcpy(panel_ + row / 2 * kColumns<T> + half, &found, sizeof found);
+      for (int64_t i = 0; i < Panels(); ++i) {
+        const int64_t column = i * kColumns<T>;
+        TransitionRow(step, row / steps_.n, row % steps_.n, column, two[0]);
+        if (row + 1 < m_) {
+          TransitionRow(step, (row + 1) / steps_.n, (row + 1) % steps_.n, column, two[1]);
+        } else {
+          std::fill(two[1], two[1] + kColumns<T>, T(0));
+        }
+        for (int64_t half = 0; half < kColumns<T>; half += kLanes<T>) {
+          const Bits random = noise.At(row / 2 * Panels() * kColumns<T> + column + half);
+          const Bits found = RoundedPair(Load(two[0] + half), Load(two[1] + half), random);
+          std::memcpy(panel_ + (i * depth + row / 2) * kColumns<T> + half, &found, sizeof found);
+        }
       }
     }
   }
@@ -239,25 +247,28 @@ class Fold {
     const bool newest = step == steps_.k - 1;
     const T* suffix = newest ? nullptr : Suffix(step);
     T* next = Suffix(step - 1);
-    if constexpr (kNarrow)
-      if (!newest) RoundLeft(suffix, m_, m_, noise_.Apart(2 * step + 1), pairs(left_));
+    if (newest || !kNarrow) PackTransition(step);
+    if constexpr (kNarrow) {
+      if (!newest) {
+        RoundLeft(suffix, m_, m_, noise_.Apart(2 * step + 1), pairs(left_));
+        PackPairs(step, noise_.Apart(2 * step + 2));
+      }
+    }
     for (int64_t column = 0; column < n; column += kColumns<T>) {
       const int64_t there = std::min(kColumns<T>, n - column);
       if (newest) {
-        PackTransition(step, column);
         for (int64_t row = 0; row < m_; ++row)
-          std::memcpy(next + row * m_ + column, panel_ + row * kColumns<T>, there * sizeof(T));
+          std::memcpy(next + row * m_ + column, panel_ + column * m_ + row * kColumns<T>, there * sizeof(T));
       } else if constexpr (kNarrow) {
-        PackPairs(step, column, noise_.Apart(2 * step + 2));
-        TimesPairs(pairs(left_), m_, (m_ + 1) / 2, pairs(panel_), next + column, m_, kLanes<T>, there,
+        const int64_t depth = (m_ + 1) / 2;
+        TimesPairs(pairs(left_), m_, depth, pairs(panel_ + column * depth), next + column, m_, kLanes<T>, there,
                    there - kLanes<T>);
       } else {
-        PackTransition(step, column);
         const int64_t strips = (m_ + kRows - 1) / kRows;
         for (int64_t strip = 0; strip < strips; ++strip) {
           const int64_t from = strip * m_ / strips, rows = (strip + 1) * m_ / strips - from;
           SomeRowsOf<T, false>(rows, std::make_integer_sequence<int64_t, kRows>())(
-              suffix + from * m_, m_, panel_, m_, next + from * m_ + column, m_, there, false);
+              suffix + from * m_, m_, panel_ + column * m_, m_, next + from * m_ + column, m_, there, false);
         }
       }
     }

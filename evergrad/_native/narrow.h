@@ -128,19 +128,35 @@ inline void TimesPairs(const uint32_t* left, int64_t rows, int64_t pairs, const 
   }
 }
 
+// Numbers that lie side by side as pairs, rounded by the lower half of the noise.
+inline void RoundAlong(const float* from, Bits noise, uint32_t* to) {
+  typedef uint64_t Words __attribute__((vector_size(kBytes)));
+  typedef uint32_t Some __attribute__((vector_size(kBytes / 2)));
+  const Bits all = BitsOf(Load(from)) + (noise & 0xFFFFu);
+  const Words words = reinterpret_cast<const Words&>(all);
+  const Some found = __builtin_convertvector(((words >> 16) & 0xFFFFu) | ((words >> 32) & 0xFFFF0000u), Some);
+  std::memcpy(to, &found, sizeof found);
+}
+
 // A left operand [rows, depth] as pairs along its depth, rounded at random.
 inline void RoundLeft(const float* from, int64_t rows, int64_t depth, Noise noise, uint32_t* to) {
+  constexpr int64_t kLane = kLanes<float>;
   const int64_t pairs = (depth + 1) / 2;
   for (int64_t row = 0; row < rows; ++row, from += depth, to += pairs) {
-    for (int64_t k = 0; k < pairs; k += kLanes<float>) {
-      alignas(64) float one[kLanes<float>] = {}, other[kLanes<float>] = {};
-      for (int64_t i = 0; i < std::min(kLanes<float>, pairs - k); ++i) {
-        one[i] = from[2 * (k + i)];
-        if (2 * (k + i) + 1 < depth) other[i] = from[2 * (k + i) + 1];
-      }
-      const Bits found = RoundedPair(Load(one), Load(other), noise.At(row * pairs + k));
-      std::memcpy(to + k, &found, std::min(kLanes<float>, pairs - k) * sizeof(uint32_t));
+    int64_t i = 0;
+    for (; i + 2 * kLane <= depth; i += 2 * kLane) {
+      const Bits random = noise.At(row * pairs + i / 2);
+      RoundAlong(from + i, random, to + i / 2);
+      RoundAlong(from + i + kLane, random >> 16, to + i / 2 + kLane / 2);
     }
+    if (i == depth) continue;
+    alignas(64) float rest[2 * kLane] = {};
+    alignas(64) uint32_t found[kLane];
+    std::memcpy(rest, from + i, (depth - i) * sizeof(float));
+    const Bits random = noise.At(row * pairs + i / 2);
+    RoundAlong(rest, random, found);
+    RoundAlong(rest + kLane, random >> 16, found + kLane / 2);
+    std::memcpy(to + i / 2, found, (pairs - i / 2) * sizeof(uint32_t));
   }
 }
 
