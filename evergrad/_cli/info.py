@@ -22,7 +22,9 @@ def info(run: Run) -> None:
         from evergrad._training.reports import newest, rows
 
         folder = open_run(run)
-        last = newest(rows(folder.metrics, warn)) or {}
+        reports = rows(folder.metrics, warn)
+        last = newest(reports) or {}
+        measured = {name: row["step"] for row in reports for name in row}  # a validation is rarer than a report
         saved = Checkpoints(folder.checkpoints, read_only=True).steps() if folder.checkpoints.is_dir() else []
         table = Table(show_header=False)
         table.add_row("state", "running" if folder.is_locked() else "not running")
@@ -32,7 +34,8 @@ def info(run: Run) -> None:
         table.add_row(Text("reached", style="bold"), f"at step {last['step']:,}" if last else "nothing reported yet")
         for name, value in last.items():
             if name != "step":
-                table.add_row(*(Text(printable(part)) for part in (name, _shown(value))))
+                earlier = "" if measured[name] == last["step"] else f" (at step {measured[name]:,})"
+                table.add_row(*(Text(printable(part)) for part in (name, _shown(value) + earlier)))
         table.add_section()
         table.add_row(Text("set", style="bold"), "when the run was made, or resumed")
         for name, value in dataclasses.asdict(folder.settings).items():

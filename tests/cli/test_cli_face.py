@@ -19,7 +19,7 @@ from evergrad._training.resolve import resolve
 from evergrad._training.settings import TASKS, fields, otherwise, text
 from evergrad._training.tasks import make_task
 from tests.tiny_run import call, finished, succeed  # noqa: F401
-from tests.training_helpers import as_on_the_command_line  # noqa: F401
+from tests.training_helpers import TEXT_KTP, as_on_the_command_line  # noqa: F401
 
 
 def test_the_version():
@@ -80,6 +80,20 @@ def test_info_tells_reached_from_set(finished):  # noqa: F811
     assert "running_bits" in reached
     assert "threshold" not in reached
     assert "threshold" in settings
+
+
+def test_info_says_at_which_step_a_validation_was(tmp_path):
+    run = tmp_path / "run"
+    succeed("train", *TEXT_KTP, "--steps", 40, "--report", 10, "--valid-every", 30, "--out", run)
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    assert b"valid_bpc" in lines[-1]
+    said = succeed("info", run).split("when the run was made")[0]
+    assert "(at step" not in said
+    (run / "metrics.jsonl").write_bytes(b"".join(lines[:2]))  # the first report is validated, the second is not
+    said = succeed("info", run).split("when the run was made")[0]
+    assert "at step 20" in said
+    assert [line for line in said.splitlines() if "valid_bpc" in line and "(at step 10)" in line]
+    assert said.count("(at step") == 1
 
 
 def test_to_open_a_run_is_no_reason_for_a_warning(finished, caplog):  # noqa: F811

@@ -51,8 +51,17 @@ def test_more_rank_than_steps_and_identical_regressors(mix, window):
     assert trained(make_model("rnn", units=16), eg.OK(rank=15, window=window, mix=mix), (zeros, zeros, None))
 
 
-@pytest.mark.parametrize("cell", ["rhn", "lstm", "gru"])
-@pytest.mark.parametrize("name", crossed(["ok", "ok-signs", "kf", "ktp", "uoro"], is_plain))
+def all_on_one_and_one_on_all(name, cell):
+    return is_plain(name) and (cell == "rhn" or name == "ok")
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    crossed(
+        [(n, c) for n in ("ok", "ok-signs", "kf", "ktp", "uoro") for c in ("rhn", "lstm", "gru")],
+        all_on_one_and_one_on_all,
+    ),
+)
 def test_saturated_gates(cell, name):
     model = make_model(cell, scale=1e4)
     assert trained(model, MANY[name], make_data(40, resets=0.1), clip=1.0)
