@@ -19,9 +19,7 @@ from evergrad._registry import ESTIMATORS, name_of
 from evergrad.river.machine import Settings
 
 FORMAT = "evergrad.river"
-VERSION = (
-    5  # 1 had no experts, no intervals and no rings of newest values; 2 and 4 had other experts; 3 kept traces in one array
-)
+VERSION = 5  # 1 had no experts, no intervals and no rings of newest values; 2 and 4 had other experts; 3 kept traces in one array
 _CHECKSUM = "sha256"
 _KEYS = {"format", "version", "content", _CHECKSUM}
 
