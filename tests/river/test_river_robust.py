@@ -36,9 +36,8 @@ def test_a_wild_feature_among_the_first_is_taken_back(place):
     X[place] = -9999
     found = errors(X, y)
     assert found[60:].mean() < 1.5 * usual[60:].mean() + 0.02
-    if (
-        place == 28
-    ):  # soon after it, before the newest 30 values are without it too and the scale would begin anew by itself
+    if place == 28:
+        # soon after it, before the newest 30 values are without it too and the scale would begin anew by itself
         assert found[32:58].mean() < 1.5 * usual[32:58].mean() + 0.1
 
 
@@ -84,6 +83,7 @@ def test_the_first_values_robustly():
     centre, spread = robust.centre_and_spread(jnp.asarray(values), count)
     assert abs(centre) < 0.5
     assert 0.5 < spread < 2.5
+    assert 0.5 < robust.mean_size(jnp.abs(jnp.asarray(values)), count) < 2
     rare = jnp.asarray([0.0] * 29 + [1.0])
     assert robust.centre_and_spread(rare, count)[0] == pytest.approx(1 / 30), "one in thirty is no wild value"
 
