@@ -9,18 +9,19 @@ from jax import export
 import evergrad as eg
 from evergrad import _native as native
 from evergrad._cells.base import outputs_of
+from evergrad._native.products import FEW
 from tests.helpers import ESTIMATORS, PAIRS, crossed, make_data, make_model
 
 LOWERED = ("rtrl", "tbptt", "uoro", "kf", "ok", "ktp")  # the others are made of the same parts
 UNIT_LOCAL = {name: getattr(eg, name) for name in ("LRU", "RTU", "ELSTM", "MinGRU", "MinLSTM", "RGLRU", "IndRNN")}
 
 
-def lowered(model, estimator, *platforms):
+def lowered(model, estimator, *platforms, batch=2):
     """A training run of some steps, lowered."""
     learner = eg.Learner(model, estimator, optax.adam(1e-3), clip=1.0)
-    state = learner.init(batch=2, key=jax.random.key(0))
+    state = learner.init(batch=batch, key=jax.random.key(0))
     arrays, rest = eqx.partition(state, eqx.is_array)
-    xs, ys, resets = make_data(6)
+    xs, ys, resets = make_data(6, batch)
 
     def run(arrays, xs, ys, resets):
         data = learner._data(xs, ys, resets, None, lead=xs.shape)
@@ -42,8 +43,7 @@ def test_exact_cells_can_be_lowered_for_accelerators(kind):
 
 
 KERNELS = {
-    "fold_float32 adam": eg.OK(rank=8),
-    "fold_bfloat16 adam": eg.OK(rank=8, dtype="bfloat16"),
+    "fold_float adam": eg.OK(rank=8),
     "carry combine adam": eg.KF(copies=8),
     "back outer product adam": eg.OK(rank=8, window=3),
     "back outer product": eg.TBPTT(horizon=3, stride=3),
@@ -53,16 +53,16 @@ KERNELS = {
 
 
 @pytest.mark.skipif(not native.available(), reason="there is no C++ compiler")
-@pytest.mark.parametrize("kernels", crossed(KERNELS, lambda kernels: "fold_float32" in kernels or "triples" in kernels))
+@pytest.mark.parametrize("kernels", crossed(KERNELS, lambda kernels: "fold_float" in kernels or "triples" in kernels))
 def test_kernels_for_this_processor_are_left_out_of_programs_for_others(kernels, monkeypatch):
     monkeypatch.setattr(native, "SMALL", 1 << 12)
     jax.clear_caches()
     model, estimator = make_model("rhn", units=64), KERNELS[kernels]
-    xs, ys, _ = make_data(6)
+    xs, ys, _ = make_data(6, FEW)
     here = eg.Learner(model, estimator, optax.adam(1e-3), clip=1.0).compile(xs, ys).as_text()
     assert [name for name in kernels.split() if f"evergrad_{name}" not in here] == []
     with pytest.raises(ValueError, match="evergrad_"):  # what JAX does not know it does not export
-        lowered(model, estimator, "cpu")
-    elsewhere = lowered(model, estimator, "cuda", "tpu")
+        lowered(model, estimator, "cpu", batch=FEW)
+    elsewhere = lowered(model, estimator, "cuda", "tpu", batch=FEW)
     assert elsewhere.platforms == ("cuda", "tpu")
     assert "evergrad_" not in elsewhere.mlir_module()
