@@ -25,7 +25,11 @@ class Waiting(eqx.Module):
 
 class Strided(Newest):
     """Abstract: every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps
-    before now, with the weights as they are now.
+    before now, through each with the weights that it was taken with.
+
+    Between two updates weights stay, so those of a horizon no longer than the stride are the present ones. Others are
+    remembered: carried back with the present weights through activations of former ones, δ belongs to no network that ever was,
+    and rolling TBPTT with a long horizon, many units and a high rate does not learn what it learns so.
     """
 
     stride: eqx.AbstractVar[int]
@@ -33,7 +37,7 @@ class Strided(Newest):
 
     def empty(self, cell: Cell, waiting: Any, batch: int) -> Track:
         """Nothing remembered, and nothing that waits."""
-        track = slots.empty(cell, self.horizon, batch, deltas=self.stride > 1)
+        track = slots.empty(cell, self.horizon, batch, deltas=self.stride > 1, weights=self.stride < self.horizon)
         return track if self.stride == 1 else with_waiting(track, nothing_waits(waiting))
 
     def wait(self, track, seen):

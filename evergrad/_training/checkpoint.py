@@ -32,8 +32,8 @@ from evergrad._training.team import ALONE, Alone, Team
 
 # 1 had CRC-32 for checksums, which needs an array whole; 2 did not have the weights of a window's steps; 3 had no checksum
 # of the notes, and did not say whose it was; 4 had what waits for the end of a stride beside the track; 5 had a horizon's
-# steps in nearly twice as many slots
-FORMAT = 6
+# steps in nearly twice as many slots; 6 did not have the weights of the steps of a horizon that is longer than its stride
+FORMAT = 7
 _WINDOW, _CELL = "state.track.weights.", "state.model.cell."
 _PRODUCT = "evergrad"
 
@@ -176,9 +176,9 @@ class Checkpoints:
         try:
             notes = self._notes(step)
             check(step, notes["notes"])
-            if notes["format"] < 3:
-                named = {name: a for name, a in named.items() if not name.startswith(_WINDOW)}
             stored = self._reader.item_metadata(step)["arrays"]
+            if notes["format"] < 7:
+                named = {name: a for name, a in named.items() if not name.startswith(_WINDOW) or name in stored}
             if notes["format"] < 5 and _BEFORE_5[0] in stored:
                 named = _as_before_5(named, stored)
             if notes["format"] < 6:
@@ -254,7 +254,7 @@ def _copied(leaf: Any) -> jax.Array:
 
 
 def _with_window(arrays: dict[str, jax.Array], named: dict[str, Any]) -> dict[str, jax.Array]:
-    """An old format's arrays with weights for the steps of a window: those of the cell as it is."""
+    """An old format's arrays with weights for the steps of a window or a horizon: those of the cell as it is."""
 
     def cell(name):
         return arrays[_CELL + name.removeprefix(_WINDOW)]
