@@ -13,7 +13,8 @@ class TBPTT(Estimator):
 
     Every `stride` steps the losses of the last `stride` steps are carried back, none further than `horizon` steps
     before now. stride = horizon, the default, is the usual chunked form, stride = 1 the rolling one. On any differentiable cell.
-    Memory T·n, time T·n² a gradient, for T = horizon. Reference: Williams & Peng 1990, BPTT(h; h').
+    Memory T·n, time T·n² a gradient, for T = horizon; where stride < horizon also the weights of T steps, once for all streams, so
+    that δ goes back through each step as it was taken. Reference: Williams & Peng 1990, BPTT(h; h').
 
     Examples:
         >>> eg.TBPTT(horizon=25)  # in chunks: an update every 25 steps

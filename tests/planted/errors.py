@@ -75,6 +75,14 @@ WITHIN_UNITS = [
         "nothing of H is kept under the name of e-prop",
     ),
     Planted(
+        "rolling TBPTT that sees all learns what RTRL learns, while weights change",
+        "tests/core/test_exact.py::test_a_window_learns_the_same_while_weights_change[rhn]",
+        "_pasts/chunks.py",
+        "weights=self.stride < self.horizon",
+        "weights=False",
+        "δ goes back with the present weights through activations of former ones",
+    ),
+    Planted(
         "a window as long as the sequence is RTRL, whatever is behind it",
         LOCAL + "test_a_dense_network_is_not_local_and_a_long_window_is_exact[rhn]",
         "_pasts/slots.py",

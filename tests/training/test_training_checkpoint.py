@@ -188,10 +188,11 @@ def test_a_read_only_look_leaves_an_unfinished_one_alone(tmp_path):
     np.testing.assert_array_equal(sorted(int(p.name) for p in folder.iterdir()), [10, 20, 30])
 
 
-def test_format_2_gets_the_cells_weights_for_the_steps_of_its_window(tmp_path, monkeypatch):
+@pytest.mark.parametrize("old", [2, 6])  # a window's steps, and those of a horizon that is longer than its stride
+def test_old_formats_get_the_cells_weights_for_the_steps_remembered(tmp_path, monkeypatch, old):
     weight = jnp.arange(6.0).reshape(2, 3)
     model, track = {"cell": {"weight": weight}}, {"count": jnp.asarray(4)}
-    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint, "FORMAT", old)
     checkpoints = Checkpoints(tmp_path / "c")
     checkpoints.save(1, {"state": {"model": model, "track": track}}, {})
     checkpoints.close()
