@@ -115,7 +115,7 @@ DAMAGE = {
     "bit flipped": (flip, ""),
     "foreign": (change_notes(product="other"), "not written by evergrad"),
     "foreign folder": (wipe, ""),
-    "newer": (change_notes(format=7), "format 7 and this evergrad reads up to 6: install a newer version"),
+    "newer": (change_notes(format=8), "format 8 and this evergrad reads up to 7: install a newer version"),
     "another step": (change_notes(step=20), "it is the checkpoint of step 20"),
     "damaged notes": (change_notes(checksums=[]), "its notes are damaged"),
     "no notes": (lambda folder: shutil.rmtree(folder / "notes"), ""),
