@@ -92,7 +92,7 @@ class Segments(RandomHorizon):
         return self.horizon - 1
 
     def start(self, influence, cell, waiting, batch):
-        track = slots.empty(cell, self.horizon, batch, deltas=True)
+        track = slots.empty(cell, self.horizon, batch, deltas=True, weights=True)
         nowhere = Segment(jnp.zeros(batch, jnp.int32), jnp.ones(batch, bool))
         return eqx.tree_at(lambda t: t.streams, track, nowhere, is_leaf=lambda leaf: leaf is None)
 
@@ -136,7 +136,7 @@ class Rolling(RandomHorizon):
     chances: Chances
 
     def start(self, influence, cell, waiting, batch):
-        return slots.empty(cell, self.horizon, batch)
+        return slots.empty(cell, self.horizon, batch, weights=True)
 
     def drawn(self, keys: Array) -> Int[Array, " B"]:
         """K: how many steps each stream's gradient goes back beyond the newest one."""
