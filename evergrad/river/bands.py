@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from evergrad.river import robust
+
 LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)  # τ; others lie between them
 SCORES = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 STEP = 0.05  # η
@@ -37,7 +39,7 @@ def start() -> Bands:
 
 def offsets(bands: Bands) -> Float[Array, " k"]:
     """From the prediction, at all levels, in order."""
-    return bands.usual * jnp.sort(bands.quantiles)
+    return bands.usual * robust.at_ranks(bands.quantiles, jnp.arange(len(LEVELS)))
 
 
 def learn(bands: Bands, missed: Float[Array, ""]) -> Bands:

@@ -52,7 +52,8 @@ class ChangeLearner(StreamLearner):
         self._learn(self._step_of(key, known[:, -1], encode), np.array([y]))
 
     def _predict_one(self, x: Mapping[Hashable, Any]) -> float:
-        return prediction(*self._predicted_one(x)).item()
+        last, out = self._predicted_one(x)
+        return (0.0 if math.isnan(last[0]) else last.item()) + out[0, 0].item()
 
     def _levels_one(self, x: Mapping[Hashable, Any]) -> tuple[float, np.ndarray]:
         """The last target known, 0 before the first, and the changes from it at all levels of `bands.LEVELS`."""

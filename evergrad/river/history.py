@@ -17,7 +17,11 @@ def empty(lanes: int) -> np.ndarray:
 
 def push(known: np.ndarray, y: np.ndarray) -> np.ndarray:
     """After targets y [B]; where one is missing (NaN) nothing changes."""
-    return np.where(np.isnan(y)[:, None], known, np.concatenate([known[:, 1:], y[:, None]], axis=1))
+    new = np.empty_like(known)  # of every sample: several times quicker than to put arrays together
+    new[:, :-1], new[:, -1] = known[:, 1:], y
+    missing = np.isnan(y)
+    new[missing] = known[missing]
+    return new
 
 
 def past_one(known: np.ndarray) -> dict[Hashable, float]:

@@ -84,7 +84,7 @@ def _sized(part, change):
     # on a plateau, where nothing has been left over for long, the size that changes had is kept for when it ends
     still = (part.usual < NOTHING) & (moved < part.scale)
     scale = jnp.where(still, part.scale, part.scale + rate * (moved - part.scale))
-    calm = (count > WARM) & (moves.mean() < CALM * scale) & (jnp.median(moves) > 0)
+    calm = (count > WARM) & (moves.mean() < CALM * scale) & (2 * jnp.sum(moves > 0) >= WARM)
     count = jnp.where(calm, WARM + 1 + (count - 1) % WARM, count)
     return count, jnp.where((count <= WARM) | calm, known, scale), moves
 

@@ -62,7 +62,7 @@ def conclude(judge: Judge, told: Float[Array, " e"]) -> Float[Array, " k1"]:
 def believed(judge: Judge, told: Float[Array, " e"]) -> Float[Array, " e"]:
     """The experts' words, the network's as far as it has been right."""
     share = jnp.clip(judge.products / (DOUBT + judge.squares), 0, 1)
-    return told.at[2].set(told[1] + share * (told[2] - told[1]))
+    return jnp.stack([told[0], told[1], told[1] + share * (told[2] - told[1])])
 
 
 def teach(

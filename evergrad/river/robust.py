@@ -7,7 +7,7 @@ Reference: Hampel 1974, The influence curve and its role in robust estimation.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 KEPT = 30  # newest values
 USUAL = 6.0  # standard deviations of ordinary noise, beyond which a value is wild
@@ -51,9 +51,13 @@ def mean_size(sizes: Float[Array, "*B n"], count: Float[Array, "*B"]) -> Float[A
 
 
 def usual_size(sizes: Float[Array, "*B n"], there: Bool[Array, "*B n"]) -> Float[Array, "*B"]:
-    """The median; if that is 0, since most values are equal, the median of the others."""
-    middle = _median(sizes, there)
-    return jnp.where(middle > 0, middle, _median(sizes, there & (sizes > 0)))
+    """The median; if that is 0, since most values are equal, the median of the others. Sizes are not below 0, so that zeros come first."""
+    number, positive = there.sum(-1), (there & (sizes > 0)).sum(-1)
+    zeros = number - positive
+    places = jnp.concatenate([_middle(number), zeros[..., None] + _middle(positive)], -1)
+    low, high, low_of_others, high_of_others = jnp.moveaxis(at_ranks(jnp.where(there, sizes, jnp.inf), places), -1, 0)
+    others = jnp.where(positive > 0, (low_of_others + high_of_others) / 2, 0)
+    return jnp.where((number > 0) & (low + high > 0), (low + high) / 2, others)
 
 
 def _there(recent, count):
@@ -67,10 +71,20 @@ def _places(count):
 
 def _median(values, there):
     """0 of none."""
-    ordered = jnp.sort(jnp.where(there, values, jnp.inf), axis=-1)
-    last = jnp.maximum(there.sum(-1) - 1, 0)
+    number = there.sum(-1)
+    return jnp.where(number > 0, at_ranks(jnp.where(there, values, jnp.inf), _middle(number)).mean(-1), 0)
 
-    def at(i):
-        return jnp.take_along_axis(ordered, i[..., None], axis=-1)[..., 0]
 
-    return jnp.where(there.any(-1), (at(last // 2) + at((last + 1) // 2)) / 2, 0)
+def _middle(number):
+    """The two places of a median among so many, equal if their number is odd."""
+    last = jnp.maximum(number - 1, 0)[..., None]
+    return jnp.concatenate([last // 2, (last + 1) // 2], -1)
+
+
+def at_ranks(values: Float[Array, "*B n"], ranks: Int[Array, "*B k"]) -> Float[Array, "*B k"]:
+    """The values at these places (0 for the smallest) if they were in order.
+
+    By counting, which is a few wide instructions for some tens of values; a sort is a call for each of them.
+    """
+    smaller = (values[..., None, :] < values[..., :, None]).sum(-1)
+    return jnp.where(smaller[..., None, :] <= ranks[..., :, None], values[..., None, :], -jnp.inf).max(-1)

@@ -862,6 +862,14 @@ STREAMS = [
         "a wild change among the first sets the mean size of changes",
     ),
     Planted(
+        "what is usual is the median, or that of the others",
+        RIVER + "test_river_robust.py::test_what_is_usual_is_the_median_or_that_of_the_others[0.6]",
+        "river/robust.py",
+        "zeros[..., None] + _middle(positive)",
+        "_middle(positive)",
+        "the median of the others is looked for among all",
+    ),
+    Planted(
         "-9999 as a feature among the first 30 is taken back",
         RIVER + "test_river_robust.py::test_a_wild_value_among_the_first_does_not_make_the_others_look_equal[3]",
         "river/scaler.py",

@@ -19,6 +19,20 @@ def errors(X, y, truth=None):
     return np.abs(model.run(X, y) - (y if truth is None else truth))
 
 
+@pytest.mark.parametrize("zeros", [0.0, 0.4, 0.6, 1.0])
+def test_what_is_usual_is_the_median_or_that_of_the_others(zeros):
+    """By counting who is smaller, against numpy's, with equal values among them; nothing of what is not there."""
+    rng = np.random.default_rng(0)
+    sizes = np.round(np.abs(rng.normal(size=(200, robust.KEPT))), 1) * (rng.random((200, robust.KEPT)) >= zeros)
+    there = rng.random(sizes.shape) < rng.random((200, 1))
+
+    def median(values):
+        return np.median(values) if len(values) else 0.0
+
+    for found, row, known in zip(np.asarray(robust.usual_size(sizes, there)), sizes, there, strict=True):
+        assert found == pytest.approx(median(row[known]) or median(row[known & (row > 0)]), abs=1e-12)
+
+
 @pytest.mark.parametrize("place", [1, 4, 20, 28])
 def test_a_wild_target_among_the_first_is_taken_back(place):
     """-9999 for a missing value was not recovered from in 4,000 samples."""
