@@ -211,22 +211,21 @@ class Trainer:
 
         Actor and critic are told the same surprise and forget at the same pace: their traces are kept as one, that of δ_π + δ_v.
         """
-        actor, critic, entropy = deltas(agent, h, action)
+        (actor, critic), entropy = deltas(agent, h, action)
         if not self.task.actor:
-            (newest,) = self.carried(agent, followed, [critic])
+            newest = self.carried(self.follower.gradient, agent, followed, critic)
             return newest, jax.tree.map(lambda a: jnp.zeros_like(a[0]), newest)
-        newest, bonus = self.carried(agent, followed, [jax.tree.map(jnp.add, actor, critic), entropy])
-        return newest, jax.tree.map(lambda a: a.mean(0), bonus)
+        newest = self.carried(self.follower.gradient, agent, followed, jax.tree.map(jnp.add, actor, critic))
+        return newest, self.carried(self.follower.summed, agent, followed, entropy)
 
-    def carried(self, agent, followed, asked):
-        """Each gradient with the cell's weights in it. It is linear in δ: all δ are contracted with the one influence at once."""
-        many = jnp.stack([delta for _, delta in asked])
-        cells = jax.vmap(lambda delta: self.follower.gradient(agent.cell, followed, delta))(many)
-        return [Agent(jax.tree.map(lambda a, nth=nth: a[nth], cells), *heads) for nth, (heads, _) in enumerate(asked)]
+    def carried(self, by, agent, followed, asked):
+        """The gradient with the cell's weights in it, of each stream or of all, by the one influence."""
+        heads, delta = asked
+        return Agent(by(agent.cell, followed, delta), *heads)
 
 
 def deltas(agent, h, action):
-    """Of log π(a), of v and of the entropy: for every stream the gradients for both heads, and δ for h."""
+    """The gradients for both heads, and δ for h: of log π(a) and of v for every stream, of the entropy its mean over streams."""
     heads = agent.policy, agent.value
 
     def chosen(heads, h, a):
@@ -235,11 +234,12 @@ def deltas(agent, h, action):
     def worth(heads, h, a):
         return heads[1](h)[0]
 
-    def entropy(heads, h, a):
-        logs = jax.nn.log_softmax(heads[0](h))
-        return -(jnp.exp(logs) * logs).sum()
+    def entropy(both):
+        logs = jax.nn.log_softmax(jax.vmap(both[0][0])(both[1]))
+        return -(jnp.exp(logs) * logs).sum(-1).mean()
 
-    return [_by_stream(each, heads, h, action) for each in (chosen, worth, entropy)]
+    each = [_by_stream(function, heads, h, action) for function in (chosen, worth)]
+    return each, eqx.filter_grad(entropy)((heads, h))
 
 
 def _said(agent, h):

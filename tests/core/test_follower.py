@@ -16,12 +16,12 @@ STEPS, BATCH = 12, 2
 def followed(estimator, cell, xs, resets):
     """The states and outputs of all steps."""
     follower = eg.Follower(estimator)
-    step, gradient = eqx.filter_jit(follower.step), eqx.filter_jit(follower.gradient)
+    step = eqx.filter_jit(follower.step)
     state, found = follower.init(cell, batch=BATCH, key=KEY), []
     for x, reset in zip(xs, resets, strict=True):
         state, h = step(cell, state, x, reset)
         found.append((state, h))
-    return gradient, found
+    return eqx.filter_jit(follower.gradient), eqx.filter_jit(follower.summed), found
 
 
 ESTIMATORS = [eg.RTRL(), eg.RTRL(window=3), eg.OK(rank=2, window=2), eg.SnAp1(window=2), eg.TBPTT(horizon=3, stride=1)]
@@ -40,7 +40,7 @@ def test_streams_and_heads_add_up_to_the_learners_gradient(estimator, cell):
     xs, ys, resets = make_data(STEPS, batch=BATCH)
     resets[3, 0] = resets[6, 1] = True
     _, exact = eg.gradients(model, estimator, xs, ys, resets, key=KEY)
-    gradient, found = followed(estimator, model.cell, xs, resets)
+    gradient, summed, found = followed(estimator, model.cell, xs, resets)
 
     def loss(h, y):
         return model.readout.loss(model.readout(h), y)
@@ -51,6 +51,7 @@ def test_streams_and_heads_add_up_to_the_learners_gradient(estimator, cell):
         delta = deltas(h, jnp.asarray(ys[t]))
         whole = np.asarray(gradient(model.cell, state, delta).weight)
         np.testing.assert_allclose(whole.mean(0), np.asarray(exact.cell.weight)[t], atol=1e-10)
+        np.testing.assert_allclose(summed(model.cell, state, delta).weight, whole.sum(0), atol=1e-12)
         near, far = delta * 0.3, delta * 0.7
         halves = [np.asarray(gradient(model.cell, state, d).weight) for d in (near, far)]
         np.testing.assert_allclose(halves[0] + halves[1], whole, atol=1e-12)

@@ -28,7 +28,9 @@ def test_actor_and_critic_have_their_gradients_from_one_influence(cell):
     for x in xs:
         followed, h = trainer.follower.step(agent.cell, followed, x)
     action = jnp.array([1, 2])
-    actor, critic, bonus = trainer.carried(agent, followed, example.deltas(agent, h, action))
+    (actor, critic), entropy = example.deltas(agent, h, action)
+    actor, critic = (trainer.carried(trainer.follower.gradient, agent, followed, each) for each in (actor, critic))
+    bonus = trainer.carried(trainer.follower.summed, agent, followed, entropy)
 
     def unrolled(agent, stream):
         state = agent.cell.initial()
@@ -36,20 +38,23 @@ def test_actor_and_critic_have_their_gradients_from_one_influence(cell):
             state = agent.cell.step(state, x)
         return agent.cell.output(state)
 
-    def entropy(agent, b):
-        logs = jax.nn.log_softmax(agent.policy(unrolled(agent, b)))
-        return -(jnp.exp(logs) * logs).sum()
+    def uncertainty(agent):
+        logs = jnp.stack([jax.nn.log_softmax(agent.policy(unrolled(agent, b))) for b in range(2)])
+        return -(jnp.exp(logs) * logs).sum(-1).mean()
 
     whole = {
         "actor": (actor, lambda agent, b: jax.nn.log_softmax(agent.policy(unrolled(agent, b)))[action[b]]),
         "critic": (critic, lambda agent, b: agent.value(unrolled(agent, b))[0]),
-        "entropy": (bonus, entropy),
     }
     for found, function in whole.values():
         for b in range(2):
-            exact = eqx.filter_grad(function)(agent, b)
-            for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
-                np.testing.assert_allclose(ours[b], theirs, atol=1e-10)
+            same(jax.tree.map(lambda a, b=b: a[b], found), eqx.filter_grad(function)(agent, b))
+    same(bonus, eqx.filter_grad(uncertainty)(agent))
+
+
+def same(found, exact):
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
 def test_the_rules_of_the_maze():
