@@ -125,6 +125,25 @@ def report(
         print(path)
 
 
+@arena_app.command()
+def table(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Results, several in one table.", show_default="OUT/result.json")
+    ] = None,
+    out: Out = Path("runs/arena"),
+) -> None:
+    """Print all rows as a table in Markdown, and what follows from them.
+
+    Example: evergrad arena table runs/arena/result.json
+    """
+    with explained():
+        from evergrad.arena import commands, results
+        from evergrad.arena.markdown import markdown
+
+        for line in markdown(commands.trials_of(files or [out / results.FILE])):
+            print(line)
+
+
 @arena_app.command("time")
 def time_(out: Out = Path("runs/arena")) -> None:
     """Take the times of all steps again, everyone in turn: on a machine that has nothing else to do.

@@ -83,7 +83,12 @@ def _figure(trial: dict[str, Any]) -> str:
 
 def report(paths: Sequence[Path], out: Path) -> Path:
     """The page of the trials of these files, all in one."""
+    return write_page(trials_of(paths), out)
+
+
+def trials_of(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Of these files, all in one."""
     trials = [trial for path in paths for trial in results.read(path)]
     if not trials:
         raise InputError(f"no trials in {', '.join(map(str, paths))}: make some with `evergrad arena run`.")
-    return write_page(trials, out)
+    return trials

@@ -17,6 +17,7 @@ from evergrad.arena.budgets import BUDGETS, wanted
 from evergrad.arena.challenges import BALANCE, CHALLENGES, scored
 from evergrad.arena.clock import estimator_of
 from evergrad.arena.entrants import HORIZONS, entrants
+from evergrad.arena.markdown import markdown
 from evergrad.arena.trial import DONE, LAST, Stand, Terms
 from tests.cli.test_cli_runs import refused
 from tests.training_helpers import evergrad, succeed
@@ -151,6 +152,18 @@ def test_what_was_not_shown_is_not_said():
     late = trial(errors=CHANCE) + trial(lag=200, errors=LEARNED)
     (jumped,) = results.bites(results.lines(results.rows(late)))
     assert "learns at 200 but not at all shorter lags; no rolling" in jumped.sentence
+
+
+def test_the_table_has_a_line_for_every_row_and_says_what_follows():
+    trials = trial(errors=LEARNED, ms=0.0123) + trial("TBPTT(horizon=64)", errors=(1.0, None), ms=1.5, horizon=64)
+    head, rule, ours, theirs, empty, *said = markdown(trials)
+    assert head.count("|") == rule.count("|") == ours.count("|")
+    assert ours == (
+        "| chain | 100 | lstm 32 | `OK(rank=8, window=16)` | to the beginning, 1 | 2 of 3 | 0.000 to 0.990 | 9 | 0.012 |"
+    )
+    assert theirs == "| chain | 100 | lstm 32 | `TBPTT(horizon=64)` | 64, 1 | 0 of 2 | 1.000 to diverged | 9 | 1.50 |"
+    assert (empty, len(said)) == ("", 1)
+    assert said[0].startswith("* chain, lstm 32: OK(rank=8, window=16)")
 
 
 def test_the_front_has_nobody_who_is_slower_and_learns_less():
