@@ -169,6 +169,14 @@ DEMO_SAYS = [
 
 FOLLOWED = [
     Planted(
+        "what is summed over the streams is the sum of what each has",
+        FOLLOWER + "test_streams_and_heads_add_up_to_the_learners_gradient[estimator2-lstm]",
+        "_core/follower.py",
+        "return self._gradient(cell, state.track, state.hidden, state.x, delta, _keys(state))",
+        "return self._gradient(cell, state.track, state.hidden, state.x, delta / len(delta), _keys(state))",
+        "the mean over the streams",
+    ),
+    Planted(
         "the mean over streams is the learner's gradient, resets included",
         FOLLOWER + "test_streams_and_heads_add_up_to_the_learners_gradient[estimator0-lstm]",
         "_core/follower.py",
@@ -207,9 +215,9 @@ REWARDS = [
         "actor, critic and entropy have the gradients of the unrolled network from one influence",
         EXAMPLE + "test_actor_and_critic_have_their_gradients_from_one_influence[LSTM]",
         MAZE,
-        "cells = jax.vmap(lambda delta: self.follower.gradient(agent.cell, followed, delta))(many)",
-        "cells = jax.vmap(lambda delta: self.follower.gradient(agent.cell, followed, delta))(many[::-1])",
-        "the δ of actor and entropy exchanged",
+        "for function in (chosen, worth)]",
+        "for function in (worth, chosen)]",
+        "the δ of actor and critic exchanged",
     ),
     Planted(
         "the cue is shown at the start only",

@@ -1,0 +1,165 @@
+"""Local influences, SnAp and sparse weights."""
+
+from tests.planted.kind import Planted
+
+LOCAL = "tests/estimators/test_local.py::"
+SNAP = "tests/estimators/test_snap.py::"
+RLS = "tests/core/test_rls.py::"
+
+WITHIN_UNITS = [
+    Planted(
+        "SnAp-1 is RTRL with all but a weight's own unit masked out, at every step",
+        LOCAL + "test_snap1_is_rtrl_with_all_but_the_own_unit_masked_out[lstm]",
+        "_core/units.py",
+        "direct.at[:, 0].add(_through_own_weights(",
+        "direct.at[:, 0].add(0.5 * _through_own_weights(",
+        "half of what a unit's weights onto itself do",
+    ),
+    Planted(
+        "a reset ends all traces",
+        LOCAL + "test_snap1_is_rtrl_with_all_but_the_own_unit_masked_out[lstm]",
+        "_core/units.py",
+        "map(_planes, (memory.alive * direct, memory.diagonals))",
+        "map(_planes, (direct, memory.diagonals))",
+        "traces outlive a reset",
+    ),
+    Planted(
+        "e-prop is RTRL with the recurrent weights out of H; a public version keeps a unit's weight onto itself",
+        LOCAL + "test_eprop_is_rtrl_with_the_recurrent_weights_out_of_h[lstm]",
+        "_core/units.py",
+        "if scope != DIRECT:",
+        "if scope:",
+        "e-prop with the weights of SnAp-1",
+    ),
+    Planted(
+        "the same on cells whose units see themselves only",
+        LOCAL + "test_eprop_does_without_the_weights_of_a_unit_onto_itself[elstm]",
+        "_core/units.py",
+        "if scope == DIRECT and unit.sees_itself:",
+        "if scope is None:",
+        "e-prop with the weights of SnAp-1",
+    ),
+    Planted(
+        "RFLO forgets with the leak and nothing else",
+        LOCAL + "test_rflo_forgets_with_the_leak_and_nothing_else",
+        "_estimators/local.py",
+        "return LeakyUnits(DIRECT)",
+        "return LeakyUnits(UNIT)",
+        "SnAp-1 under the name of RFLO",
+    ),
+    Planted(
+        "weights onto itself only: SnAp-1 is exact for all weights, e-prop is not",
+        LOCAL + "test_snap1_is_exact_where_units_have_weights_onto_themselves_only[rhn]",
+        "_core/units.py",
+        'return jnp.einsum("agi,gi->ai", memory.diagonals, onto_itself)',
+        'return jnp.einsum("agi,gi->ai", memory.diagonals[:, ::-1], onto_itself)',
+        "gates take each other's weights",
+    ),
+    Planted(
+        "where no gate sees h, e-prop, SnAp-1 and RTRL are one",
+        LOCAL + "test_where_no_gate_sees_h_both_scopes_are_exact",
+        "_core/units.py",
+        "        if scope != DIRECT:\n",
+        "        if scope == DIRECT:\n            direct = 0 * direct\n        else:\n",
+        "nothing of H is kept under the name of e-prop",
+    ),
+    Planted(
+        "rolling TBPTT that sees all learns what RTRL learns, while weights change",
+        "tests/core/test_exact.py::test_a_window_learns_the_same_while_weights_change[rhn]",
+        "_pasts/chunks.py",
+        "weights=self.stride < self.horizon",
+        "weights=False",
+        "δ goes back with the present weights through activations of former ones",
+    ),
+    Planted(
+        "a window as long as the sequence is RTRL, whatever is behind it",
+        LOCAL + "test_a_dense_network_is_not_local_and_a_long_window_is_exact[rhn]",
+        "_pasts/slots.py",
+        "return (track.count - 1 - i) % count_of(track)",
+        "return (track.count - i) % count_of(track)",
+        "a remembered step is looked for one slot further",
+    ),
+    Planted(
+        "control: on a dense network SnAp-1 is far from RTRL",
+        LOCAL + "test_a_dense_network_is_not_local_and_a_long_window_is_exact[rhn]",
+        "_estimators/local.py",
+        "        return Units(UNIT)\n",
+        "        from evergrad._estimators.rtrl import Whole\n\n        return Whole()\n",
+        "RTRL under the name of SnAp-1",
+    ),
+    Planted(
+        "a fold of k steps is the steps one by one; nothing is counted a call that belongs to a step",
+        LOCAL + "test_a_fold_is_the_steps_one_by_one[unit]",
+        "_core/units.py",
+        "[through_units(suffix, a) for a in step[1:]]",
+        "[step[1], through_units(suffix, step[2])]",
+        "D of a step is not carried on to the fold's end",
+    ),
+    Planted(
+        "what does not say which weight belongs to which unit (a reset-before GRU) is refused",
+        LOCAL + "test_what_cannot_be_is_refused_with_the_reason",
+        "_estimators/local.py",
+        "isinstance(layer, KroneckerCell | UnitCell),",
+        "isinstance(layer, Cell),",
+        "any cell is taken",
+    ),
+    Planted(
+        "exactness is claimed where it holds and nowhere else",
+        LOCAL + "test_exactness_is_claimed_where_it_holds_and_nowhere_else",
+        "_estimators/base.py",
+        "return not cell.layerwise and self.past.complete",
+        "return self.past.complete",
+        "also of stacks trained layer by layer",
+    ),
+    Planted(
+        "random feedback: the error goes back through the matrix that is given",
+        RLS + "test_errors_go_back_through_the_matrix_that_is_given",
+        "_core/model.py",
+        "(h - still) @ feedback",
+        "(h - still) @ readout.weight",
+        "it goes back through the readout's own weights",
+    ),
+]
+
+SPARSE = [
+    Planted(
+        "SnAp-n is RTRL with a mask on G",
+        SNAP + "test_it_is_rtrl_with_a_mask[lstm-2]",
+        "_estimators/snap.py",
+        "kept.units[None], :, kept.units[:, None]",
+        "kept.units[:, None], :, kept.units[None]",
+        "Wₕ with its ends exchanged",
+    ),
+    Planted(
+        "weights of inputs and biases have their unit's pattern, not none",
+        SNAP + "test_it_is_rtrl_with_a_mask[lstm-2]",
+        "_estimators/snap.py",
+        "jnp.asarray(kept.exists, dtype)[None, :, None, None] * carried",
+        "jnp.asarray(kept.exists, dtype)[None, :, None, None] * carried * jnp.asarray((kept.rows >= cell.inputs), dtype)[None, None]",
+        "the influence of input weights is not carried on",
+    ),
+    Planted(
+        "once the pattern grows no more it is RTRL",
+        SNAP + "test_once_all_is_reached_it_is_rtrl",
+        "_estimators/snap.py",
+        "range(min(order - 1, len(adjacent)))",
+        "range(min(order - 2, len(adjacent)))",
+        "a hop too few",
+    ),
+    Planted(
+        "the union over hops is meant, not the power",
+        SNAP + "test_the_power_alone_would_lose_what_is_near",
+        "_estimators/snap.py",
+        "reached = reached | (reached @ adjacent)",
+        "reached = reached @ adjacent",
+        "the power alone",
+    ),
+    Planted(
+        "over 200 random networks the mean squared error falls with the order",
+        SNAP + "test_the_mean_error_falls_with_the_order",
+        "_estimators/snap.py",
+        "range(min(order - 1, len(adjacent)))",
+        "range(min(order - 1, 2))",
+        "no more than two hops",
+    ),
+]
