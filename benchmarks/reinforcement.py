@@ -38,6 +38,7 @@ SEARCH = [
     for decay in (0.0, 0.9)
     for entropy in (0.01, 0.05)
 ]
+NONE = "–"
 USUAL = {"rate": example.RATE, "decay": example.LAMBDA, "entropy": example.ENTROPY}
 
 
@@ -148,18 +149,28 @@ def opened() -> dict[str, Any]:
 
 
 def show(document: dict[str, Any]) -> None:
-    """Both tables, in Markdown."""
+    """The tables, in Markdown: runs of the example's length, and shorter ones."""
     runs = [each for each in document["runs"] if identity(each)[-3:] == tuple(USUAL.values())]
     for task, figure in (("maze", "success"), ("trace", "error")):
         columns = sorted({(each["lag"], each["steps"]) for each in runs if each["task"] == task})
-        heads = [f"{lag} ({steps:,} steps)" for lag, steps in columns]
-        print("\n| | horizon, stride | ms a step |", " | ".join(heads), "|")
-        print("|---|---|---|", "---|" * len(columns), sep="")
-        for learner, (words, _, estimator) in example.LEARNERS.items():
-            cells = [_figures(runs, task, *column, learner, figure) for column in columns]
-            horizon = getattr(estimator, "horizon", None) or "to the beginning"
-            spent = document["milliseconds_a_step"].get(learner)
-            print(f"| {words} | {horizon}, 1 | {'–' if spent is None else f'{spent:.2f}'} |", " | ".join(cells), "|")
+        whole = [column for column in columns if column in example.STEPS[task].items()]
+        for some in (whole, [column for column in columns if column not in whole]):
+            _table(document, runs, task, figure, some)
+
+
+def _table(document, runs, task, figure, columns):
+    """Of those who have a figure in it."""
+    cells = {name: [_figures(runs, task, *column, name, figure) for column in columns] for name in example.LEARNERS}
+    cells = {name: row for name, row in cells.items() if any(cell != NONE for cell in row)}
+    if not cells:
+        return
+    print("\n| | horizon, stride | ms a step |", " | ".join(f"{lag} ({steps:,} steps)" for lag, steps in columns), "|")
+    print("|---|---|---|", "---|" * len(columns), sep="")
+    for learner, row in cells.items():
+        words, _, estimator = example.LEARNERS[learner]
+        horizon = getattr(estimator, "horizon", None) or "to the beginning"
+        spent = document["milliseconds_a_step"].get(learner)
+        print(f"| {words} | {horizon}, 1 | {NONE if spent is None else f'{spent:.2f}'} |", " | ".join(row), "|")
 
 
 def _figures(runs, task, lag, steps, learner, figure):
@@ -168,7 +179,7 @@ def _figures(runs, task, lag, steps, learner, figure):
     found = [each for each in runs if tuple(each[name] for name in names) == wanted]
     found.sort(key=lambda each: each["seed"])
     unit = 1.0 if figure == "success" else example.TASKS[task](lag).nothing()
-    return " ".join(f"{each[figure] / unit:.2f}" for each in found) or "–"
+    return " ".join(f"{each[figure] / unit:.2f}" for each in found) or NONE
 
 
 def draw(document: dict[str, Any]) -> None:
