@@ -52,7 +52,7 @@ class ChangeLearner(StreamLearner):
         self._learn(self._step_of(key, known[:, -1], encode), np.array([y]))
 
     def _predict_one(self, x: Mapping[Hashable, Any]) -> float:
-        last, out = self._predicted_one(x)
+        last, out = self._predicted_one(x)  # as `prediction` has it, in plain numbers: every sample comes this way
         return (0.0 if math.isnan(last[0]) else last.item()) + out[0, 0].item()
 
     def _levels_one(self, x: Mapping[Hashable, Any]) -> tuple[float, np.ndarray]:
