@@ -152,7 +152,7 @@ class Result:
         return list(dict.fromkeys(label for label, _ in self._traces))
 
     def choice(self, label: str) -> Choice | None:
-        """The best rate of a label, by the first seeds at the last step that all rates have, those that diverged left out."""
+        """The best rate of a label, by the first seeds, those that diverged left out."""
         firsts = {trace.rate: trace.runs[0] for (each, _), trace in self._traces.items() if each == label}
         lasting = {rate: run for rate, run in firsts.items() if not run.record.get("diverged")}
         task = next((trace.task for trace in self.traces() if trace.label == label), "copy")

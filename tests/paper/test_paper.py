@@ -216,6 +216,21 @@ def test_rates_are_compared_where_all_have_come(plan):
     assert (choose({0.1: far, 0.01: near}, "copy").rate, choose({0.1: far, 0.01: near}, "text").rate) == (0.01, 0.1)
 
 
+def test_a_rate_that_wins_a_short_search_is_compared_again_with_those_that_went_on():
+    def curve(*figures):
+        return curves.of_points([(10 * (i + 1), figure) for i, figure in enumerate(figures)])
+
+    found = {0.3: curve(9, 9), 0.1: curve(8, 10, 10, 10), 0.03: curve(5, 7, 12, 13), 0.01: curve(1, 2)}
+    choice = choose(found, "copy")
+    assert (choice.rate, choice.steps, choice.figures) == (0.03, 40, {0.1: 10, 0.03: 13})
+    assert (choice.first.rate, choice.first.steps) == (0.1, 20)
+    assert "of 2 rates at 40 steps" in choice.in_words()
+    assert "after 10^-1 of 4 at 20" in choice.in_words()
+    assert [choice.compared(rate) for rate in (0.3, 0.03, 1.0)] == [(9, 20), (13, 40), None]
+    given_up = choose({0.3: curve(9, 11), 0.1: curve(8, 10, 20), 0.03: curve(5, 7, 12)}, "copy")
+    assert (given_up.rate, given_up.steps) == (0.3, 20)  # the others went on without the best: they decide nothing
+
+
 def test_the_longer_of_two_runs_is_taken(plan):
     line, shorter = tiny("x", seeds=1, steps=40), tiny("x", seeds=1, steps=20)
     result = result_of(plan, [line, shorter], {"x": {10: 1.0, 20: 2.0, 40: 4.0}})

@@ -2,7 +2,7 @@
 
 from evergrad.paper.claims import Unit, between, spread
 from evergrad.paper.experiment import Grid
-from evergrad.paper.rates import rate_in_words
+from evergrad.paper.rates import Choice, rate_in_words
 from evergrad.paper.results import Result, Trace
 from evergrad.paper.setup import RATES, RELEASED_RATE
 
@@ -30,13 +30,21 @@ def rate_grid(result: Result, unit: Unit) -> list[Grid]:
     for label in result.labels():
         choice = result.choice(label)
         if choice is not None:
-            figures = ("–" if (v := choice.figures.get(rate)) is None else unit.shown(v) for rate in RATES)
-            rows.append((label, *figures, choice.in_words()))
+            rows.append((label, *(_compared(choice, rate, unit) for rate in RATES), choice.in_words()))
     head = ("line", *map(rate_in_words, RATES), "chosen")
     title = (
-        f"Choice of a learning rate among the paper's four, one seed each: {unit.name} at the last step that all have"
+        f"Choice of a learning rate among the paper's four, one seed each: {unit.name} at the last step that all have; "
+        "then again among those that went on"
     )
     return [Grid(title, head, rows)] if rows else []
+
+
+def _compared(choice: Choice, rate: float, unit: Unit) -> str:
+    found = choice.compared(rate)
+    if found is None:
+        return "–"
+    figure, steps = found
+    return unit.shown(figure) + ("" if steps == choice.steps else f" at {steps:,}")
 
 
 def released_grid(traces: list[Trace], theirs: Trace | None, steps: list[int], unit: Unit) -> list[Grid]:
