@@ -73,7 +73,6 @@ def _clear():
     from evergrad._core import maps
 
     maps._read_once.cache_clear()
-    jax.clear_caches()
 
 
 ESTIMATORS = {"ok": eg.OK(rank=2, window=0), "kf": eg.KF(), "uoro": eg.UORO(), "ktp": eg.KTP(rank=2)}
