@@ -104,6 +104,7 @@ def test_what_is_not_finite_stays():
 
 
 @needs_compiler
+@pytest.mark.slow  # that it is right in the mean is above, and what the pure form adds is in tests/estimators/test_rounded.py
 def test_its_noise_is_small_beside_that_of_ok_on_a_trained_network(capsys):
     """What rounding, also of the factors of products, adds to a fold, beside what the choice of terms adds."""
     assert native.available()
