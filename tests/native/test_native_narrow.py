@@ -59,7 +59,7 @@ def rounded(mix, cells, carried, memories, keys, rounding_keys=None):
 
 
 @needs_compiler
-@pytest.mark.parametrize(("cell", "steps"), [("RHN", 3), ("LSTM", 2), ("RHN", 1)])
+@pytest.mark.parametrize(("cell", "steps"), [("RHN", 3), ("LSTM", 2), pytest.param("RHN", 1, marks=pytest.mark.slow)])
 def test_draws_have_the_exact_fold_for_their_mean(cell, steps):
     """As many terms as regressors: nothing is left out, so that rounding is all the noise there is, and a small bias would show."""
     assert native.available()
