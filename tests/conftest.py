@@ -53,31 +53,36 @@ def pytest_collection_finish(session):
     gc.set_threshold(100_000, 20, 100)
 
 
+# What has been replaced inside, as part of what JAX knows programs by: equal learners share programs, and one that was compiled
+# with a replacement must not serve without it, or the other way round; with the same replacement it may.
+_REPLACED = jax.make_user_context(())
+_ALIVE = []  # so that no two replacements ever have one id
+
+
 @pytest.fixture
 def monkeypatch(monkeypatch):
-    """As usual, but that what was compiled is forgotten when something of the inside is replaced, and when it is put back: equal
-    learners share programs, and one that was compiled with the replacement must not serve another test, or the other way round."""
-    plain, replaced = monkeypatch.setattr, []
+    """As usual, but that programs are told apart by what was replaced in the package."""
+    plain = monkeypatch.setattr
 
     def setattr_(target, name, *rest, **how):
         plain(target, name, *rest, **how)
         if _INSIDE.match(target if isinstance(target, str) else _home(target)):
-            replaced.append(target)
-            jax.clear_caches()
+            _ALIVE.append((target, name, *rest))
+            _REPLACED.set_global((*_REPLACED.get_global(), tuple(map(id, _ALIVE[-1]))))
 
     monkeypatch.setattr = setattr_
     yield monkeypatch
-    if replaced:
-        monkeypatch.undo()
-        jax.clear_caches()
+    monkeypatch.undo()
+    _REPLACED.set_global(())
 
 
-# not what is asked for memory or for a plan: no program has that in it
-_INSIDE = re.compile(r"evergrad\._(core(?!\.(room|planner)\b)|estimators|pasts|cells|native)\b")
+# not what is asked for memory, for a plan, or for how many steps the next call takes: no program has that in it
+_INSIDE = re.compile(r"evergrad\._(core(?!\.(room|planner|fitting\.Pace)\b)|estimators|pasts|cells|native)\b")
 
 
 def _home(target):
-    return getattr(target, "__module__", None) or getattr(target, "__name__", "")
+    module, name = getattr(target, "__module__", None), getattr(target, "__name__", "")
+    return f"{module}.{name}" if module else name
 
 
 def pytest_runtest_setup(item):

@@ -17,8 +17,6 @@ from evergrad.bench.timing import medians, training
 from tests.helpers import crossed
 from tests.training_helpers import as_on_the_command_line, succeed  # noqa: F401
 
-pytestmark = pytest.mark.optimised
-
 LSTM = Setting("lstm", units=48, batch=8, rank=4, symbols=6, cell="LSTM")
 MANY = [
     eg.RTRL(),

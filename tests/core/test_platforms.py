@@ -56,7 +56,6 @@ KERNELS = {
 @pytest.mark.parametrize("kernels", crossed(KERNELS, lambda kernels: "fold_float" in kernels or "triples" in kernels))
 def test_kernels_for_this_processor_are_left_out_of_programs_for_others(kernels, monkeypatch):
     monkeypatch.setattr(native, "SMALL", 1 << 12)
-    jax.clear_caches()
     model, estimator = make_model("rhn", units=64), KERNELS[kernels]
     xs, ys, _ = make_data(6, FEW)
     here = eg.Learner(model, estimator, optax.adam(1e-3), clip=1.0).compile(xs, ys).as_text()

@@ -166,7 +166,6 @@ def test_some_streams_at_a_time_is_all_at_once(monkeypatch):
 
     def weights(small):
         monkeypatch.setattr("evergrad._core.streamwise.SMALL", small)
-        jax.clear_caches()
         state = eg.Learner(learner.model, learner.estimator, learner.optimiser).init(batch=4, key=jax.random.key(0))
         state, _ = learner.run(state, xs, ys, resets)
         return state.model.cell.weight

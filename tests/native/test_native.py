@@ -1,7 +1,6 @@
 """The kernels do what the pure form does, and their absence is survived."""
 
 import contextlib
-import os
 import subprocess
 import sys
 
@@ -23,7 +22,9 @@ from evergrad._estimators.kf import sign_trick
 from evergrad._native import kronecker
 from evergrad._native.norms import norm
 from tests.helpers import crossed
+from tests.training_helpers import environment
 
+WORTH = {True: lambda a: True, False: lambda a: False}  # one of each, so that programs are shared
 needs_compiler = pytest.mark.skipif(not native._compiler(), reason="no C++ compiler here")
 
 CELLS = {
@@ -119,8 +120,7 @@ def test_training_takes_the_kernels_and_learns_the_same(estimator, name, monkeyp
     xs = jax.random.randint(jax.random.key(1), (40, 4), 0, 4)
     weights, used = [], []
     for answer in (True, False):
-        monkeypatch.setattr(native, "worth", lambda a, answer=answer: answer)
-        jax.clear_caches()
+        monkeypatch.setattr(native, "worth", WORTH[answer])
         learner = eg.Learner(model, estimator, optax.sgd(1e-2))
         state = learner.init(batch=4, key=jax.random.key(2))
         used.append(f"evergrad_{name}" in learner.compile(xs[:-1], xs[1:]).as_text())
@@ -177,10 +177,10 @@ def test_groups_divide_the_streams_and_threads_are_kept_busy(monkeypatch):
     assert [kronecker.busy(streams) for streams in (1, 2, 5, 6, 8)] == [False, False, True, True, True]
 
 
-def in_a_new_process(code, **environment):
+def in_a_new_process(code, **other):
     found = subprocess.run(
         [sys.executable, "-W", "always", "-c", f"import os; from evergrad import _native as native; {code}"],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        env=environment(cached=False) | {"JAX_PLATFORMS": "cpu"} | other,
         capture_output=True,
         text=True,
         timeout=120,

@@ -59,7 +59,7 @@ def rounded(mix, cells, carried, memories, keys, rounding_keys=None):
 
 
 @needs_compiler
-@pytest.mark.parametrize(("cell", "steps"), [("RHN", 3), ("LSTM", 2), ("RHN", 1)])
+@pytest.mark.parametrize(("cell", "steps"), [("RHN", 3), ("LSTM", 2), pytest.param("RHN", 1, marks=pytest.mark.slow)])
 def test_draws_have_the_exact_fold_for_their_mean(cell, steps):
     """As many terms as regressors: nothing is left out, so that rounding is all the noise there is, and a small bias would show."""
     assert native.available()
@@ -104,6 +104,7 @@ def test_what_is_not_finite_stays():
 
 
 @needs_compiler
+@pytest.mark.slow  # that it is right in the mean is above, and what the pure form adds is in tests/estimators/test_rounded.py
 def test_its_noise_is_small_beside_that_of_ok_on_a_trained_network(capsys):
     """What rounding, also of the factors of products, adds to a fold, beside what the choice of terms adds."""
     assert native.available()

@@ -14,7 +14,7 @@ from evergrad import _native as native
 from evergrad._core.linearize import linearize_all
 from evergrad._native import backward, products
 from evergrad._pasts import slots
-from tests.native.test_native import in_a_new_process, needs_compiler
+from tests.native.test_native import WORTH, in_a_new_process, needs_compiler
 
 pytestmark = needs_compiler
 
@@ -24,11 +24,13 @@ CELLS = {
     "gru": lambda key: eg.GRU(inputs=3, units=13, key=key),  # weights that do not exist
 }
 
+linearized, put = eqx.filter_jit(linearize_all), eqx.filter_jit(slots.put)
+
 
 @pytest.fixture(autouse=True)
 def always_worth(monkeypatch):
     assert native.available()
-    monkeypatch.setattr(native, "worth", lambda a: True)
+    monkeypatch.setattr(native, "worth", WORTH[True])
 
 
 @pytest.mark.parametrize("dtype", native.DTYPES)
@@ -51,8 +53,8 @@ def remembered(name, *, steps, slots_, weights, noted, dtype="float64"):
     for t, key in enumerate(keys):
         x = jax.random.normal(key, (streams, cell.inputs), dtype)
         reset = jnp.zeros(streams, bool).at[2].set(t == steps - 3)
-        hidden, memory = linearize_all(cell, hidden, x, reset)
-        track = slots.put(cell, track, memory)
+        hidden, memory = linearized(cell, hidden, x, reset)
+        track = put(cell, track, memory)
         track = slots.noted(track, jnp.sin(hidden + t)) if noted else track
         cell = eqx.tree_at(lambda c: c.weight, cell, 0.9 * cell.weight + 0.01)
     return cell, track, jnp.cos(3 * hidden)
@@ -100,8 +102,7 @@ def test_training_takes_the_kernels_and_learns_the_same(estimator, monkeypatch):
     model = eg.Model(eg.LSTM(4, 16, key=cell_key), eg.Softmax(16, 4, key=readout_key))
     xs, weights, used = jax.random.randint(jax.random.key(1), (30, 4), 0, 4), [], []
     for answer in (True, False):
-        monkeypatch.setattr(native, "worth", lambda a, answer=answer: answer)
-        jax.clear_caches()
+        monkeypatch.setattr(native, "worth", WORTH[answer])
         learner = eg.Learner(model, estimator, optax.sgd(1e-2))
         state = learner.init(batch=4, key=jax.random.key(2))
         compiled = learner.compile(xs[:-1], xs[1:]).as_text()

@@ -1,5 +1,7 @@
 """The kernels for what is done once a step do what the pure forms do: UORO's and KTP's steps, Adam, random bits."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,8 @@ from evergrad._core.rated import rated
 from evergrad._core.update import updated
 from evergrad._native import adam, rank_one
 from evergrad._native.random import _BY_KERNEL
-from tests.native.test_native import in_a_new_process, needs_compiler
+from tests.helpers import crossed
+from tests.native.test_native import WORTH, in_a_new_process, needs_compiler
 
 pytestmark = needs_compiler
 
@@ -25,13 +28,14 @@ CELLS = {
     "lstm": lambda key: eg.LSTM(inputs=5, units=21, key=key),  # two state variables, and no multiple of anything
     "gru": lambda key: eg.GRU(inputs=3, units=13, key=key),  # weights that do not exist
 }
+linearized = eqx.filter_jit(linearize_all)
 ESTIMATORS = {"uoro": eg.UORO(), "uoro, one scale": eg.UORO(scales="one"), "ktp": eg.KTP(rank=6)}
 
 
 @pytest.fixture(autouse=True)
 def always_worth(monkeypatch):
     assert native.available()
-    monkeypatch.setattr(native, "worth", lambda a: True)
+    monkeypatch.setattr(native, "worth", WORTH[True])
 
 
 def steps_of(cell, influence, advance, steps=5):
@@ -41,16 +45,24 @@ def steps_of(cell, influence, advance, steps=5):
     hidden, gradient = jnp.zeros((streams, initial_state(cell).size), dtype), None
     for t, key in enumerate(jax.random.split(jax.random.key(3), steps)):
         x = jax.random.normal(key, (streams, cell.inputs), dtype)
-        hidden, memory = linearize_all(cell, hidden, x, jnp.zeros(streams, bool).at[2].set(t == 2))
+        hidden, memory = linearized(cell, hidden, x, jnp.zeros(streams, bool).at[2].set(t == 2))
         newest = jax.tree.map(lambda a: a[:, None], memory)
         given = carried, repeated(cell, 1), newest, jax.random.split(key, streams), jnp.cos(3 * hidden)
         carried, gradient = advance(*given)
     return carried, gradient
 
 
-@pytest.mark.parametrize("dtype", native.DTYPES)
-@pytest.mark.parametrize("name", CELLS)
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+def every_kernel_on_every_cell(estimator, name, dtype):
+    """In double precision, and all in single precision once; with one scale UORO has the kernel it has with three."""
+    if dtype == "float64":
+        return estimator != "uoro, one scale" or name == "lstm"
+    return (estimator, name) in (("uoro", "lstm"), ("uoro, one scale", "rhn"), ("ktp", "gru"))
+
+
+STEPS = itertools.product(ESTIMATORS, CELLS, native.DTYPES)
+
+
+@pytest.mark.parametrize(("estimator", "name", "dtype"), crossed(STEPS, every_kernel_on_every_cell))
 def test_a_step_by_kernels_is_the_step(estimator, name, dtype):
     """Of one stream alone `absorb` knows no kernel."""
     influence, cell = ESTIMATORS[estimator].influence, CELLS[name](jax.random.key(0))
@@ -100,14 +112,19 @@ def model_of(dtype):
     return jax.tree.map(lambda a: a.astype(dtype) if eqx.is_inexact_array(a) else a, model)
 
 
-@pytest.mark.parametrize("clip", [None, 0.3, 1e9])
-@pytest.mark.parametrize("dtype", native.DTYPES)
+def every_clip_and_both_dtypes(clip, dtype):
+    return dtype == "float64" or clip == 0.3
+
+
+@pytest.mark.parametrize(
+    ("clip", "dtype"), crossed(itertools.product([None, 0.3, 1e9], native.DTYPES), every_clip_and_both_dtypes)
+)
 def test_adam_by_a_kernel_is_adam(dtype, clip, monkeypatch):
     """Over some updates, one of which has no target."""
     optimiser = optax.adam(0.02, b1=0.8, b2=0.95, eps=1e-6, eps_root=1e-9)
     found = []
     for kernel in (True, False):
-        monkeypatch.setattr(native, "worth", lambda a, kernel=kernel: kernel)
+        monkeypatch.setattr(native, "worth", WORTH[kernel])
         model = model_of(dtype)
         state, form = optimiser.init(eg.parameters(model)), rated(optimiser)
         step = eqx.filter_jit(lambda *given: updated(*given[:-1], 3, given[-1]))
@@ -189,8 +206,7 @@ def test_training_draws_the_same_by_kernels(monkeypatch):
     model = model_of("float64")
     xs, weights = jax.random.randint(jax.random.key(1), (12, 3), 0, 5), []
     for answer in (True, False):
-        monkeypatch.setattr(native, "worth", lambda a, answer=answer: answer)
-        jax.clear_caches()
+        monkeypatch.setattr(native, "worth", WORTH[answer])
         learner = eg.Learner(model, eg.UORO(), optax.adam(1e-3), clip=1.0)
         compiled = learner.compile(xs[:-1], xs[1:]).as_text()
         assert [f"evergrad_{name}" in compiled for name in ("adam", "mix", "bits", "fold")] == [answer] * 4

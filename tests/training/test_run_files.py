@@ -9,7 +9,6 @@ import subprocess
 import time
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -360,15 +359,12 @@ def test_who_takes_kernels(estimator, monkeypatch):
     monkeypatch.setattr(native, "available", lambda: True)
     assert not takes_kernels(job)
     monkeypatch.setattr(native, "SMALL", 1)
-    jax.clear_caches()  # what was small is large now
     takes = takes_kernels(job)
     monkeypatch.setattr(native, "call", lambda *args, **words: called.append(args) or call(*args, **words))
-    jax.clear_caches()
     fixed = job.learner._recipe, job.source, 1, jnp.int32(1)
     eqx.filter_eval_shape(program("follow", True), fixed, *eqx.filter_eval_shape(job.start))
     assert takes == bool(called)
     monkeypatch.setattr(native, "available", lambda: False)
-    jax.clear_caches()
     assert not takes_kernels(job)
 
 
