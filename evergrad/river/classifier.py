@@ -72,7 +72,11 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         found = self._check_features(x)
         key, last = frozenset(found.items()), self._last_known(1)
         out = self._predict_step(key, last, lambda: self._encode_one(found, self._past_one(last)))
-        return dict(zip(self._labels, self._shares(out)[0].tolist(), strict=True))
+        shares = out[
+            0, : len(self._labels)
+        ].tolist()  # as `_shares` has it, in plain numbers: every sample comes this way
+        total = sum(shares) or 1.0
+        return {label: share / total for label, share in zip(self._labels, shares, strict=True)}
 
     @whole.changes
     def learn_many(self, X: Any, y: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from evergrad._native.library import cache, private
 
@@ -26,6 +27,22 @@ ONE_BY_ONE: dict[str, bool | str] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TY
 def jit(function: Callable, **options: Any) -> Any:
     """`jax.jit` for a program of many small parts, each of which is done after the other."""
     return jax.jit(function, compiler_options=_known(), **options)
+
+
+def as_one(function: Callable, **options: Any) -> Callable:
+    """As one part of the program it is in, rather than as hundreds that XLA's runtime starts one by one.
+
+    XLA does so with small loops of its own; where it does not know these words it makes parts as ever. Not for products of matrices,
+    sorts, scatters and kernels, which ask the runtime for more than such a part is given.
+    """
+    inner = jax.jit(function, **options)
+
+    @functools.wraps(function)
+    def call(*args: Any, **static: Any) -> Any:
+        with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
+            return inner(*args, **static)
+
+    return call
 
 
 @functools.cache

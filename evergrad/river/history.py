@@ -20,7 +20,8 @@ def push(known: np.ndarray, y: np.ndarray) -> np.ndarray:
     new = np.empty_like(known)  # of every sample: several times quicker than to put arrays together
     new[:, :-1], new[:, -1] = known[:, 1:], y
     missing = np.isnan(y)
-    new[missing] = known[missing]
+    if any(missing.tolist()):
+        new[missing] = known[missing]
     return new
 
 

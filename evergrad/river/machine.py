@@ -22,7 +22,8 @@ from evergrad._core.sources import Data, Sequence
 from evergrad.river import compiled, forks, label, late, number, scaler
 
 CELLS = {name: entry.load() for name, entry in registry.CELLS.items()}
-SMALL = 1024  # entries
+SMALL = 4096  # entries of an array that is joined to others
+FEW = 2**16  # entries of a state that one core is quicker with than several
 CLIPS = 5e-3  # what one update weighs in the share of those that were clipped
 OPTIMISERS = {"adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
 
@@ -51,7 +52,7 @@ class Inside(eqx.Module):
 
 
 class Buffers:
-    """Small arrays joined to one of each type: a compiled call costs some microseconds for every array in and out.
+    """Small arrays joined, their bits as whole numbers: a compiled call costs some microseconds for every array in and out.
 
     Of NumPy's arrays NumPy's are made: outside a compiled function, that is, where JAX would compile a program for each.
     """
@@ -60,12 +61,13 @@ class Buffers:
         self.shapes = shapes
         self.large = [i for i, a in enumerate(shapes) if a.size > SMALL]
         small = [i for i, a in enumerate(shapes) if a.size <= SMALL]
-        types = sorted({a.dtype for a in shapes}, key=str)
-        self.groups = [group for t in types if (group := [i for i in small if shapes[i].dtype == t])]
+        self.types = sorted({_bits(shapes[i].dtype) for i in small}, key=str)
+        self.groups = [[i for i in small if _bits(shapes[i].dtype) == t] for t in self.types]
 
     def join(self, arrays: list[Any]) -> list[Any]:
         numbers = np if isinstance(arrays[0], np.ndarray) else jnp
-        joined = [numbers.concatenate([arrays[i].reshape(-1) for i in group]) for group in self.groups]
+        groups = zip(self.groups, self.types, strict=True)
+        joined = [numbers.concatenate([_seen_as(arrays[i].reshape(-1), t) for i in group]) for group, t in groups]
         return [*joined, *(arrays[i] for i in self.large)]
 
     def split(self, buffers: list[Any]) -> list[Any]:
@@ -73,8 +75,8 @@ class Buffers:
         found: dict[int, Any] = dict(zip(self.large, buffers[len(self.groups) :], strict=True))
         for group, buffer in zip(self.groups, buffers, strict=False):
             ends = np.cumsum([self.shapes[i].size for i in group])
-            parts = numbers.split(buffer, ends[:-1])
-            found.update((i, part.reshape(self.shapes[i].shape)) for i, part in zip(group, parts, strict=True))
+            parts = zip(group, numbers.split(buffer, ends[:-1]), strict=True)
+            found.update((i, _seen_as(part, self.shapes[i].dtype).reshape(self.shapes[i].shape)) for i, part in parts)
         return [found[i] for i in range(len(self.shapes))]
 
     def pack(self, buffers: list[Array]) -> list[np.ndarray]:
@@ -85,29 +87,50 @@ class Buffers:
         return [jnp.array(a) for a in self.join([np.asarray(a) for a in arrays])]
 
 
+def _bits(dtype):
+    """The type in which numbers of this one are kept: whole numbers of its size, if it has no more to it than bits."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind in "fiu" else dtype
+
+
+def _seen_as(a, dtype):
+    """The same bits."""
+    if a.dtype == dtype:
+        return a
+    return a.view(dtype) if isinstance(a, np.ndarray) else jax.lax.bitcast_convert_type(a, dtype)
+
+
 class Machine:
     """The functions for one `Settings`. A state is a short list of arrays here, which calls quickest."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
         self.past = settings.estimator.past
-        self.full_after = (
-            self.past.full_after
-        )  # every sample asks, and Equinox makes a method anew whenever it is asked for
+        # every sample asks, and what Equinox makes of a method takes longer to call than the method
+        self.full_after = functools.partial(type(self.past).full_after, self.past)
         self.head: Any = label if settings.classes else number
         self.teach = jax.vmap(self.head.teach, (0, 0, 0, 0, None))
         self.judged = jax.vmap(self.head.judged, (0, 0, 0, 0, 0, None))
         key = jax.random.key(0)
-        shapes, self.treedef = jax.tree.flatten(jax.eval_shape(self._start, key))
+        inside = jax.eval_shape(self._start, key)
+        shapes, self.treedef = jax.tree.flatten(inside)
         self.is_key = [jnp.issubdtype(a.dtype, jax.dtypes.prng_key) for a in shapes]
-        self.buffers = Buffers(jax.eval_shape(self.plain, jax.eval_shape(self._start, key)))
-        self.look = compiled.jit(self._look)
+        self.buffers = Buffers(jax.eval_shape(self.plain, inside))
+        after = settings.slots + inside.state.hidden.shape[1]
+        self.ends = settings.slots, after, after + len(self.head.NAMES) * max(1, settings.classes)  # of what `see` says
+        as_one: Any = compiled.as_one if self._is_small() else lambda function, **options: function
+        self.look = compiled.jit(as_one(self._look))
         # nothing is given away: a call that is interrupted leaves the state it began with, and others may read that one
-        self.learn = compiled.jit(self._learn, static_argnames="full")
+        self.learn = compiled.jit(as_one(self._learn, static_argnames="full"), static_argnames="full")
         self.again = compiled.jit(self._again)
         self.series = compiled.jit(self._series)
         self.late_series = compiled.jit(self._late_series)
         self.mark = compiled.jit(self._mark)
+
+    def _is_small(self) -> bool:
+        """Whether a sample's program is nothing but arithmetic on a few thousand numbers, as the default's is."""
+        s = self.settings
+        exact = isinstance(s.estimator, eg.RTRL) and issubclass(CELLS[s.cell], eg.UnitCell)
+        return exact and s.layers == s.lanes == 1 and sum(a.size for a in self.buffers.shapes) <= FEW
 
     def start(self, key: Array) -> list[Array]:
         # by way of plain arrays, so that what comes back from a file is of the very same types and compiles nothing
@@ -153,8 +176,21 @@ class Machine:
             self._learner(self._model(model_key), jnp.ones(2)).init(batch=s.lanes, key=state_key),
         )
 
-    def _look(self, leaves, hidden, raw):
-        return self.looked(self.inside(leaves), hidden, raw)
+    def see(
+        self, leaves: list[Array], hidden: np.ndarray | None, raw: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """`looked`, of a state and samples raw [B, d]; what every expert says is [B, …] numbers in a row."""
+        given = raw if hidden is None else np.concatenate([raw, hidden], axis=1)
+        seen = np.asarray(self.look(leaves, given))
+        slots, told, out = self.ends
+        return seen[:, :slots], seen[:, slots:told], seen[:, told:out], seen[:, out:]
+
+    def _look(self, leaves, given):
+        """One array in and one out."""
+        slots = self.settings.slots
+        hidden = given[:, slots:] if given.shape[1] > slots else None
+        seen = self.looked(self.inside(leaves), hidden, given[:, :slots])
+        return jnp.concatenate([a.reshape(len(a), -1) for a in seen], axis=1)
 
     def looked(self, inside: Inside, hidden: Array | None, raw: Array) -> tuple[Array, Array, Any, Array]:
         """Of samples raw [B, d]: z, the hidden state after them, what every expert says, and the prediction."""
@@ -163,8 +199,26 @@ class Machine:
         told = jax.vmap(self.head.tell)(jax.vmap(self.head.say)(inside.head.part, z), out)
         return z, hidden, told, jax.vmap(self.head.conclude)(inside.head.judge, told)
 
-    def _learn(self, leaves, rates, z, raw, told, target, weight, waiting, *, full):
-        seen = z, raw, told, target, weight, waiting
+    def step(
+        self,
+        leaves: list[Array],
+        rates: np.ndarray,
+        waiting: int,
+        target: np.ndarray,
+        weight: np.ndarray,
+        seen: tuple[np.ndarray, np.ndarray, np.ndarray],
+        full: bool,
+    ) -> list[Array]:
+        """`learned`, of a state and samples that were seen: z, raw, and what the experts said."""
+        given = [rates, [waiting], target, weight, *[a.reshape(-1) for a in seen]]
+        return self.learn(leaves, np.concatenate(given, dtype=self.settings.dtype, casting="same_kind"), full=full)
+
+    def _learn(self, leaves, given, *, full):
+        s, d = self.settings, self.settings.lanes * self.settings.slots
+        rates, (waiting,), target, weight, z, raw, told = jnp.split(given, np.cumsum([2, 1, s.lanes, s.lanes, d, d]))
+        target = target.astype(jnp.int32) if s.classes else target
+        told = told.reshape(s.lanes, len(self.head.NAMES), *([-1] if s.classes else []))
+        seen = z.reshape(s.lanes, -1), raw.reshape(s.lanes, -1), told, target, weight, waiting
         return self.leaves(self.learned(self.inside(leaves), rates, *seen, full=full))
 
     def learned(

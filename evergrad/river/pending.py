@@ -46,7 +46,7 @@ class Pending:
         return len(self.samples)
 
     def draft(self) -> "Pending":
-        new = Pending()
+        new = object.__new__(Pending)  # of every call: no deques are made in vain
         new.samples, new.twin, new.passed = self.samples.copy(), self.twin, self.passed.copy()
         return new
 

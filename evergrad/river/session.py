@@ -60,13 +60,13 @@ class Session:
         if self.asked is None or self.asked != key:
             return None
         sample = self.pending.asked_again()
-        return self._finite(np.asarray(self.machine.look(self.leaves, sample.before, sample.raw)[3]))
+        return self._finite(self.machine.see(self.leaves, sample.before, sample.raw)[3])
 
     def predict(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Of one sample of every lane, [B, d], which from then on waits for its target."""
         raw = raw.astype(self.settings.dtype)
-        z, hidden, told, out = self.machine.look(self.leaves, self.hidden, raw)
-        out = self._finite(np.asarray(out))
+        z, hidden, told, out = self.machine.see(self.leaves, self.hidden, raw)
+        self._finite(out)
         self.pending.add(Sample(key, raw, last, z, told, self.hidden, first=self.taken == 0))
         self.hidden, self.asked, self.taught = hidden, key, None
         if len(self.pending) > KEPT:
@@ -77,8 +77,8 @@ class Session:
     def ask(self, raw: np.ndarray, hidden: Any = None) -> tuple[np.ndarray, Any]:
         """A prediction, and the hidden state to ask on from, leaving everything as it is."""
         hidden = self.hidden if hidden is None else hidden
-        _, hidden, _, out = self.machine.look(self.leaves, hidden, raw.astype(self.settings.dtype))
-        return self._finite(np.asarray(out)), hidden
+        _, hidden, _, out = self.machine.see(self.leaves, hidden, raw.astype(self.settings.dtype))
+        return self._finite(out), hidden
 
     def take(self, key: Hashable) -> Sample | None:
         """The step that a target for these features is for, if it waits; all that came before it goes by."""
@@ -95,22 +95,21 @@ class Session:
     def look(self, key: Hashable, raw: np.ndarray, last: np.ndarray) -> Sample:
         """A step to learn from that was never predicted."""
         raw = raw.astype(self.settings.dtype)
-        z, _, told, _ = self.machine.look(self.leaves, None, raw)
+        z, _, told, _ = self.machine.see(self.leaves, None, raw)
         return Sample(key, raw, last, z, told, None)
 
     def warmup(self) -> None:
         """Runs every program that samples one by one need, and throws away what comes out."""
         s = self.settings
         raw, nothing = np.full((s.lanes, s.slots), np.nan, s.dtype), np.zeros(s.lanes, s.dtype)
-        _, hidden, _, _ = self.machine.look(self.leaves, None, raw)
-        z, _, told, _ = self.machine.look(self.leaves, hidden, raw)
-        late = np.zeros((), s.dtype)
+        _, hidden, _, _ = self.machine.see(self.leaves, None, raw)
+        z, _, told, _ = self.machine.see(self.leaves, hidden, raw)
         if s.classes:
             self.machine.mark(self.leaves, np.ones(s.slots, s.dtype))
         folds = any(map(self.machine.full_after, range(2 * self.machine.past.period)))
         for full in (False, True) if folds else (False,):
-            seen = z, raw, told, self._numbers(nothing), nothing, late
-            self.machine.learn(self.leaves, self.rates, *seen, full=full)[0].block_until_ready()
+            given = self.rates, 0, nothing, nothing, (z, raw, told)
+            self.machine.step(self.leaves, *given, full)[0].block_until_ready()
 
     def repeated(self, key: Hashable, target: Callable[[Sample], np.ndarray]) -> bool:
         """Whether a target is told again of the sample that was predicted and learned just before, and of none that waits.
@@ -194,10 +193,8 @@ class Session:
 
     def _step(self, sample, target, weight):
         full = self.machine.full_after(self.taken)
-        target, weight = self._numbers(target), weight.astype(self.settings.dtype)
-        late = np.array(len(self.pending), self.settings.dtype)
         seen = sample.z, sample.raw, sample.told
-        self.leaves = self.machine.learn(self.leaves, self.rates, *seen, target, weight, late, full=full)
+        self.leaves = self.machine.step(self.leaves, self.rates, len(self.pending), target, weight, seen, full)
         self.taken += 1
 
     def _numbers(self, targets):

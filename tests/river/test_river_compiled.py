@@ -7,10 +7,11 @@ import sys
 import time
 
 import jax
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor, compiled
+from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor, compiled, machine
 
 ONE = """
 from evergrad.river import OnlineRNNRegressor
@@ -102,3 +103,31 @@ def test_after_warming_up_no_sample_takes_half_a_second(kind):
             model.learn_one(x, "abcd"[t * t % 4] if kind is OnlineRNNClassifier else float(t % 7))
             took.append(time.process_time() - began)
     assert max(took) < 0.5
+
+
+@pytest.mark.parametrize("kind", [OnlineRNNRegressor, OnlineRNNClassifier])
+def test_a_samples_programs_are_one_part_each_and_say_what_many_parts_do(kind, monkeypatch):
+    def said(model):
+        rng = np.random.default_rng(0)
+        model.warmup(features=2, classes=2)
+        for x, y in zip(rng.normal(size=(40, 2)).tolist(), rng.integers(2, size=40).tolist(), strict=True):
+            yield (
+                model.predict_one({"a": x[0]})
+                if kind is OnlineRNNRegressor
+                else [*model.predict_proba_one({"a": x[0]}).values()]
+            )
+            model.learn_one({"a": x[0]}, y)
+
+    def parts(program, *given):
+        return program.lower(*given).compile().as_text().partition("\nENTRY")[2].count("fusion(")
+
+    one, many = kind(units=5, seed=0), kind(units=5, seed=0)
+    found = [*said(one)]
+    session = one._session
+    assert parts(session.machine.look, session.leaves, np.zeros((1, session.settings.slots))) <= 1
+    machine._machine.cache_clear()
+    monkeypatch.setattr(compiled, "as_one", lambda function, **options: function)
+    for a, b in zip(found, said(many), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    assert parts(many._session.machine.look, session.leaves, np.zeros((1, session.settings.slots))) > 10
+    machine._machine.cache_clear()

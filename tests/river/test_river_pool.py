@@ -32,6 +32,10 @@ def samples(number, keys, seed=0):
     return X, 10.0**which * (y + which), which
 
 
+def network(pool):
+    return pool._session.crowd.pack(pool._session.shared)
+
+
 def one_by_one(model, X, y, keys):
     said = []
     for x, target, key in zip(X.tolist(), y.tolist(), keys.tolist(), strict=True):
@@ -108,7 +112,7 @@ def test_a_batch_of_different_keys_is_one_step_by_the_mean_gradient():
     three, padded = copy.deepcopy(pool), copy.deepcopy(pool)
     three.learn_many(X[0, :2], y[0, :2], list("ab"))
     padded.learn_many(X[0, :3], [*y[0, :2], np.nan], list("abc"))
-    for a, b in zip(three._session.shared, padded._session.shared, strict=True):
+    for a, b in zip(network(three), network(padded), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
@@ -124,7 +128,7 @@ def test_repeated_keys_in_a_batch_come_one_after_the_other():
     for turn in ([0, 1, 3], [2, 5], [4], [6]):
         found[turn] = steps.run(X[turn], y[turn], [keys[i] for i in turn])
     np.testing.assert_allclose(said, found, rtol=1e-9)
-    for a, b in zip(pool._session.shared, steps._session.shared, strict=True):
+    for a, b in zip(network(pool), network(steps), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, err_msg="as many updates, of the same samples")
 
 
@@ -494,7 +498,9 @@ def test_a_batch_of_a_size_that_was_warmed_up_compiles_nothing(taught):
 def test_a_pool_that_diverges_begins_anew_if_it_may(monkeypatch):
     model = OnlineRNNPool(**SETTINGS, restart=True)
     model.learn_many(np.ones((2, 1)), [1, 2], [*"ab"])
-    model._session.shared = [a * np.nan if a.dtype.kind == "f" else a for a in model._session.shared]
+    session = model._session
+    wild = [a * a.dtype.type(np.nan) if a.dtype.kind == "f" else a for a in network(model)]
+    session.shared = session.crowd.unpack(wild)
     with pytest.raises(eg.DivergedError, match="non-finite after 2 samples of 2 keys"):
         model.predict_one({0: 1.0}, key="a")
     with pytest.warns(UserWarning, match="begins anew"):
