@@ -17,6 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from evergrad._native.library import cache, private
+from evergrad.river import forks
 
 WORTH = 0.1  # seconds of compiling; what takes less is not kept
 LARGEST = 2**29  # bytes at a start; beyond it what was used longest ago goes
@@ -53,6 +54,15 @@ def _known() -> dict[str, bool | str]:
     except jax.errors.JaxRuntimeError:
         return {}
     return ONE_BY_ONE
+
+
+def at_once() -> None:
+    """Whoever calls a program computes it, from JAX's start on: to wake another thread for it takes as long as most of a sample.
+
+    For the whole process, so only if JAX has not begun, and nobody has said how it should be (`JAX_CPU_ENABLE_ASYNC_DISPATCH`).
+    """
+    if not forks.begun() and "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def folder() -> Path:

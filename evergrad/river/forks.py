@@ -26,14 +26,14 @@ def check() -> None:
         )
 
 
-def _begun() -> bool:
+def begun() -> bool:
     """Whether JAX has started its threads. If a later JAX does not say so any more, it may have."""
     return getattr(xla_bridge, "backends_are_initialized", lambda: True)()
 
 
 def _note() -> None:
     global _forked_from
-    if _begun():
+    if begun():
         _forked_from = os.getppid()
 
 

@@ -399,6 +399,7 @@ def embed(small: np.ndarray, large: np.ndarray, place: int) -> np.ndarray:
 def machine(settings: Settings) -> Machine:
     """Learners with equal settings, clones for instance, share what was compiled."""
     forks.check()
+    compiled.at_once()
     compiled.keep()
     with _MAKING:  # or else two threads would make two of one
         return _machine(settings)

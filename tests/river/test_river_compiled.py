@@ -16,26 +16,36 @@ from evergrad.river import OnlineRNNClassifier, OnlineRNNRegressor, compiled, ma
 ONE = """
 from evergrad.river import OnlineRNNRegressor
 OnlineRNNRegressor(units=2, seed=0).predict_one({"v": 1.0})
+from jax._src.xla_bridge import _CPU_ENABLE_ASYNC_DISPATCH
+print("by another thread" if _CPU_ENABLE_ASYNC_DISPATCH.value else "at once")
 """
 
 
-def start(tmp_path):
-    unset = ("EVERGRAD_COMPILED", "JAX_COMPILATION_CACHE_DIR")
+def start(tmp_path, **said):
+    unset = ("EVERGRAD_COMPILED", "JAX_COMPILATION_CACHE_DIR", "JAX_CPU_ENABLE_ASYNC_DISPATCH")
     plain = {name: value for name, value in os.environ.items() if name not in unset}
-    env = plain | {"XDG_CACHE_HOME": str(tmp_path)}
+    env = plain | {"XDG_CACHE_HOME": str(tmp_path)} | said
     return subprocess.run([sys.executable, "-c", ONE], env=env, capture_output=True, text=True, check=True)
 
 
 def test_programs_are_kept_in_a_folder_of_the_users_own(tmp_path):
-    start(tmp_path)
+    assert start(tmp_path).stdout.strip() == "at once"
     folder = tmp_path / "evergrad" / "compiled"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     kept = {
         path.name for path in folder.glob("jit__look-*-cache")
     }  # small ones take longer than worth keeping now and then
     assert kept
-    start(tmp_path)
+    assert start(tmp_path, JAX_CPU_ENABLE_ASYNC_DISPATCH="1").stdout.strip() == "by another thread", "as the user said"
     assert {path.name for path in folder.glob("jit__look-*-cache")} == kept, "found again"
+
+
+def test_how_programs_are_started_is_not_changed_once_jax_has_begun(monkeypatch):
+    monkeypatch.delenv("JAX_CPU_ENABLE_ASYNC_DISPATCH", raising=False)
+    changed, _ = [], jax.devices()  # it has
+    monkeypatch.setattr(jax.config, "update", lambda *how: changed.append(how))
+    compiled.at_once()
+    assert not changed
 
 
 @pytest.fixture
