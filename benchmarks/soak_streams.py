@@ -78,11 +78,8 @@ class Student:
         self.model = model
         self.later: dict[int, list[tuple[dict[str, Any], Any]]] = {}
         self.lost = self.baseline = 0.0
-        self.judged, self.last, self.wild = (
-            0,
-            None,
-            False,
-        )  # the last target that was told, and whether it was a wild one
+        self.judged = 0
+        self.last, self.wild = None, False  # the last target that was told, and whether it was a wild one
 
     def take(self, t: int, x: dict[str, Any], y: Any, late: int, wild: bool) -> None:
         for then, target in self.later.pop(t, ()):
@@ -109,6 +106,8 @@ class Student:
                 _, self.last, _, self.wild = block[t - max(late, 1)]
             if not wild and not self.wild and there[t] and self.last is not None:
                 self._judge(said[t], target, self.last)
+        if not late and there[-1]:
+            _, self.last, _, self.wild = block[-1]
 
     def _judge(self, said, y, last):
         if isinstance(y, str):
