@@ -43,6 +43,7 @@ LEARNERS = {
     "ok": ("LSTM, OK(8, window 16)", lambda lag, key: _lstm(lag, key), eg.OK(rank=8, window=16)),
     "tbptt8": ("LSTM, TBPTT(8, stride 1)", lambda lag, key: _lstm(lag, key), eg.TBPTT(horizon=8, stride=1)),
     "tbptt32": ("LSTM, TBPTT(32, stride 1)", lambda lag, key: _lstm(lag, key), eg.TBPTT(horizon=32, stride=1)),
+    "tbptt64": ("LSTM, TBPTT(64, stride 1)", lambda lag, key: _lstm(lag, key), eg.TBPTT(horizon=64, stride=1)),
 }
 # FIELD.md G1: tanh RNN, RTU and LRU of 64 units, 16 streams, rate 3e-4, TD(0); success in the last fifth, three seeds
 REFERENCE = {
