@@ -42,9 +42,10 @@ UNITS, STREAMS, STEPS, SEEDS = 48, 16, 6000, 3  # units a layer; a stretch of te
 BETA, GAMMA = 0.1, 0.001
 RATES, TRIED = (1e-3, 3e-3, 1e-2, 3e-2), 1500  # rates tried for each method, on a seed of its own, for so many steps
 HORIZON, CALL, HELD_OUT = 10, 500, 500  # of TBPTT; steps a compiled call; steps of held-out text
+ROLLING, SLOWER = f"TBPTT({HORIZON}) rolling", 1e-3
 RIVALS = {
     f"TBPTT({HORIZON}) chunked": eg.TBPTT(horizon=HORIZON, stride=HORIZON),
-    f"TBPTT({HORIZON}) rolling": eg.TBPTT(horizon=HORIZON, stride=1),
+    ROLLING: eg.TBPTT(horizon=HORIZON, stride=1),
     "TBPTT(1)": eg.TBPTT(horizon=1, stride=1),
 }
 RESULTS = Path("benchmarks/results/related/predictive_coding.json")
@@ -244,8 +245,11 @@ def main():
         "seeds": seeds,
     }
     document = {"product": "evergrad", "machine": machine(), "settings": settings, "results": {}}
-    for name, make in METHODS.items():
-        rate = best_rate(make, tried)
+    rates = {name: (make, best_rate(make, tried)) for name, make in METHODS.items()}
+    rates |= {
+        f"{ROLLING}, slower": (METHODS[ROLLING], SLOWER)
+    }  # what its short search finds is too large for some seeds
+    for name, (make, rate) in rates.items():
         runs = [there_and_back(make, rate, seed, steps) for seed in range(seeds)]
         print(said(name, rate, runs), flush=True)
         document["results"][name] = {"rate": rate, "runs": runs}
