@@ -72,9 +72,8 @@ class OnlineRNNClassifier(StreamLearner, base.Classifier):
         found = self._check_features(x)
         key, last = frozenset(found.items()), self._last_known(1)
         out = self._predict_step(key, last, lambda: self._encode_one(found, self._past_one(last)))
-        shares = out[
-            0, : len(self._labels)
-        ].tolist()  # as `_shares` has it, in plain numbers: every sample comes this way
+        # as `_shares` has it, in plain numbers: every sample comes this way
+        shares = out[0, : len(self._labels)].tolist()
         total = sum(shares) or 1.0
         return {label: share / total for label, share in zip(self._labels, shares, strict=True)}
 
